@@ -59,6 +59,7 @@ RULES: Final[tuple[Rule, ...]] = (
     external.services,
     authorities.authorities,
     identities.identities,
+    identities.names,
     mtls.off,
     mtls.nobody,
     mtls.void,
