@@ -1,4 +1,4 @@
-"""`FailedTries`: an address that shows one bad token after the other is not listened to for a while.
+"""`FailedTries`: an address that shows one bad token after the other is told for a while to wait.
 
 See record 0060.
 """
@@ -37,7 +37,7 @@ class FailedTries:
         self._windows: dict[str, _Window] = {}
 
     def wait(self, address: str, now: float) -> float:
-        """Seconds for which an address is not listened to; 0 if it is."""
+        """Seconds for which bad tokens of an address are not judged one by one; 0 if they are."""
         window = self._windows.get(_site(address))
         if window is None or len(window.failures) < self._most:
             return 0.0

@@ -42,16 +42,16 @@ class AccessControl:
     clock: Callable[[], float] = time.time
     stopwatch: Callable[[], float] = time.monotonic
 
-    def must_listen_to(self, host: str) -> None:
-        """Raises `ApiError` where too many tokens from the same place were bad, before any more is looked at."""
-        seconds = self.tries.wait(host, self.stopwatch())
+    def note_bad_token(self, host: str, token: str) -> None:
+        """Raises `ApiError` where too many tokens from the same place were bad. A good one is always heard: what costs
+        is not to verify it, and whoever shares an address with an attacker is not to be locked out."""
+        now = self.stopwatch()
+        seconds = self.tries.wait(host, now)
         if seconds > 0:
             retry = {"retry-after": str(int(seconds) + 1)}
             detail = "too many tokens from this address were not accepted; try again later"
             raise ApiError(TOO_MANY, "Too many failed tries", detail, headers=retry)
-
-    def note_bad_token(self, host: str, token: str) -> None:
-        self.tries.add(host, token, self.stopwatch())
+        self.tries.add(host, token, now)
 
 
 class Authentication:
@@ -79,13 +79,11 @@ class Authentication:
         return ApiCaller(user, address_of(scope), self._access.rights())
 
     def _holder(self, credentials: list[str], scope: Scope) -> ApiCaller:
-        """Whose token it is, unless too many tokens from the same place were bad."""
-        host = host_of(scope)
-        self._access.must_listen_to(host)
+        """Whose token it is."""
         try:
             return self._caller(_token(credentials), address_of(scope))
         except TokenRefused as refused:
-            self._access.note_bad_token(host, "\n".join(credentials))
+            self._access.note_bad_token(host_of(scope), "\n".join(credentials))
             raise unauthenticated(refused.reason) from None
 
     def _caller(self, token: str, address: str) -> ApiCaller:

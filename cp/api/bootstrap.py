@@ -147,8 +147,7 @@ class BootstrapHandler:
         door = self._api.for_proxies.door
         if door is None:
             return None
-        host, token = host_of(request.scope), ""
-        self._api.access.must_listen_to(host)
+        token = ""
         try:
             token = wanted.dataplane_token or token_of((name.lower(), value) for name, value in request.headers.items())
             await door.loaded()
@@ -156,7 +155,7 @@ class BootstrapHandler:
             must_be_named(claims, wanted.key, door.world())
         except NotAdmitted as refused:
             if token and refused.sort != _FORBIDDEN:
-                self._api.access.note_bad_token(host, token)
+                self._api.access.note_bad_token(host_of(request.scope), token)
             raise self._not_admitted(wanted, refused) from None
         return claims
 

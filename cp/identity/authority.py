@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from cp.identity.certificates import NO_CERTIFICATE, NO_KEY, certificates_in, fits, key_in, pem, text_of
+from cp.identity.certificates import MOST_BITS, NO_CERTIFICATE, certificates_in, fits, key_in, pem, text_of
 from cp.model.violation import Violation
 from cp.resources.mesh import CaBackend
 
@@ -25,7 +25,6 @@ SKEW: Final = 60.0
 _END_OF_TIME: Final = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 _EXPONENT: Final = 65537
 _FEWEST_BITS: Final = 2048
-_MOST_BITS: Final = 8192
 _UNREADABLE: Final = (ValueError, UnsupportedAlgorithm, x509.DuplicateExtension, x509.UnsupportedGeneralNameType)
 _CURVES: Final = (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)
 
@@ -72,8 +71,8 @@ def _authority(pair: KeyPair, now: float | None) -> Authority | Violation:
     if (fault := _fault_of_certificate(chain[0], now)) is not None:
         return fault.at("cert")
     key = key_in(text_of(pair.key))
-    if key is None:
-        return NO_KEY.at("key")
+    if isinstance(key, Violation):
+        return key.at("key")
     if not fits(chain[0], key):
         return Violation("key", "is not the key of `cert`", "give both from the same issue")
     if not isinstance(key, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) or not _is_taken(key):
@@ -161,7 +160,7 @@ def new_pair(mesh: str, backend: CaBackend, now: float) -> KeyPair:
 def _new_key(bits: int | None) -> SigningKey:
     if bits is None:
         return ec.generate_private_key(ec.SECP256R1())
-    return rsa.generate_private_key(_EXPONENT, min(max(bits, _FEWEST_BITS), _MOST_BITS))
+    return rsa.generate_private_key(_EXPONENT, min(max(bits, _FEWEST_BITS), MOST_BITS))
 
 
 def _common_name(mesh: str) -> str:

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import Final
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 
 from cp.model.violation import Violation
 
+MOST_BITS: Final = 4096
+"""Of an RSA key. What it costs to check one grows with the third power of its size or worse: one of 8192 bits takes
+seconds, and Python's other threads wait for it."""
+
+_LONGEST_KEY: Final = 16 * 1024
+"""Characters of a text with a key, and perhaps with certificates beside it."""
+
+_MOST_REMEMBERED: Final = 1024
+
 _PEM: Final = "PEM, the text that begins with `-----BEGIN`, is what is wanted"
 NO_CERTIFICATE: Final = Violation("", "is no certificate", _PEM)
 NO_KEY: Final = Violation("", "is no private key, or one with a password", _PEM)
+LARGE_KEY: Final = Violation("", "is too large a key", f"make it with ECDSA P-256, or RSA of at most {MOST_BITS} bits")
 OTHER_KEY: Final = Violation("", "is not the key of `clientCert`", "give both from the same issue")
 
 
@@ -34,8 +46,8 @@ def pem(certificate: x509.Certificate) -> str:
 def fault_of_key(text: str, certificate: str) -> Violation | None:
     """Why a key cannot be used, or not with this certificate; None if it can."""
     key, chain = key_in(text), certificates_in(certificate)
-    if key is None:
-        return NO_KEY
+    if isinstance(key, Violation):
+        return key
     return OTHER_KEY if chain and not fits(chain[0], key) else None
 
 
@@ -51,8 +63,50 @@ def certificates_in(text: str) -> list[x509.Certificate]:
         return []
 
 
-def key_in(text: str) -> PrivateKeyTypes | None:
+def key_in(text: str) -> PrivateKeyTypes | Violation:
+    """The key in a text; none that it takes long to check."""
+    if len(text) > _LONGEST_KEY:
+        return LARGE_KEY
+    key = _loaded(text)
+    if not isinstance(key, rsa.RSAPrivateKey):
+        return NO_KEY if key is None else key
+    if _bits(key) > MOST_BITS:
+        return LARGE_KEY
+    return key if _SOUND_KEYS.has(text) else NO_KEY
+
+
+def _loaded(text: str, *, is_checked: bool = False) -> PrivateKeyTypes | None:
+    """The key in a text. Until it is checked, its numbers may be any."""
     try:
-        return load_pem_private_key(text.encode(), password=None)
+        return load_pem_private_key(text.encode(), password=None, unsafe_skip_rsa_key_validation=not is_checked)
     except (ValueError, TypeError, UnsupportedAlgorithm):  # TypeError: it has a password
         return None
+
+
+def _bits(key: rsa.RSAPrivateKey) -> int:
+    """Of its largest number: in a key that nobody has checked it may be any of them."""
+    numbers = key.private_numbers()
+    return max(number.bit_length() for number in (numbers.public_numbers.n, numbers.p, numbers.q, numbers.d))
+
+
+class _SoundKeys:
+    """Which keys are sound. Each is checked once, as whoever keeps authorities looks at them again and again.
+
+    Nothing of a key is kept but a hash.
+    """
+
+    def __init__(self) -> None:
+        self._verdicts: dict[bytes, bool] = {}
+
+    def has(self, text: str) -> bool:
+        digest = sha256(text.encode()).digest()
+        verdict = self._verdicts.get(digest)
+        if verdict is None:
+            verdict = _loaded(text, is_checked=True) is not None
+            if len(self._verdicts) >= _MOST_REMEMBERED:
+                self._verdicts.clear()
+            self._verdicts[digest] = verdict
+        return verdict
+
+
+_SOUND_KEYS: Final = _SoundKeys()

@@ -4,17 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from cp.identity.trust import trust_of
 from cp.identity.workloads import WorkloadIdentities, lifetime_of, spiffe_id, workload_identities
 from cp.model.memo import Memo, SharingMemo
 from cp.model.names import Key
 from cp.model.secret_names import identity_trust_key, trust_key
+from cp.model.violation import Violation
 from cp.resources.dataplane import SERVICE_TAG, Dataplane
 from cp.resources.mesh import CaBackend
 from cp.resources.resource import Resource
 from cp.resources.world import World
+
+MOST_NAMES: Final = 200
+"""In a certificate: each handshake carries it, and so does the snapshot of its proxy. It has one for each tag, and a
+proxy may write its own Dataplane."""
+
+MOST_CHARACTERS: Final = 32 * 1024
+"""Of all names together."""
+
+_FEWER: Final = "give its inbounds fewer tags, or select it with a MeshIdentity, whose certificates have one name"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +52,18 @@ class ProxyIdentity:
     """Seconds."""
 
     key: Literal["EC", "RSA2048"]
+
+    @property
+    def fault(self) -> Violation | None:
+        """Why no certificate can say that."""
+        if len(self.uris) > MOST_NAMES:
+            text = f"has {len(self.uris)} names by its tags, and a certificate at most {MOST_NAMES}"
+            return Violation("networking", text, _FEWER)
+        size = sum(map(len, self.uris))
+        if size > MOST_CHARACTERS:
+            text = f"has names of {size} characters by its tags, and a certificate at most {MOST_CHARACTERS}"
+            return Violation("networking", text, _FEWER)
+        return None
 
 
 def identity_of(world: World, dataplane: Resource) -> ProxyIdentity | None:

@@ -110,6 +110,8 @@ class Identities:
         return part
 
     def _issued(self, world: World, identity: ProxyIdentity) -> LeafCertificate | Violation:
+        if identity.fault is not None:
+            return identity.fault
         try:
             authority = self._signers.of(world, identity.authority)
             return authority if isinstance(authority, Violation) else issue(authority, identity, self._clock())

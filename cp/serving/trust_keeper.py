@@ -227,9 +227,10 @@ class TrustKeeper:
     async def _write(self, world: World, owner: AuthorityOwner, record: TrustRecord, step: TrustRecord) -> bool:
         """Write the next record, unless nothing is new or somebody has written meanwhile. Returns whether it stands."""
         step, key = owner.of_now(step), owner.record_key
-        if step == record:
+        in_force = world.get(key)
+        if step == record or (not step.roots and in_force is None):  # no record says as much as one without roots
             return True
-        stored, in_force = await self._store.get(key), world.get(key)
+        stored = await self._store.get(key)
         if stored is not None and (in_force is None or stored.document != in_force.document):
             return False  # the World is behind
         based_on = ABSENT if stored is None else stored.revision

@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
 from cp.files import read_file
+from cp.identity import certificates
 from cp.identity.authority import Authority, KeyPair, authority
 from cp.identity.backends import enabled_authority
 from cp.model.document import Document
@@ -17,7 +20,17 @@ from cp.model.violation import Violation
 from tests.identity.meshes import CA, NOW, YEAR, mesh, new_authority, pair_of, provided, secret, world
 
 KEY = ec.generate_private_key(ec.SECP256R1())
+SOUND = rsa.generate_private_key(65537, 2048)
 WEAK = rsa.generate_private_key(65537, 1024)  # noqa: S505  # that is the point
+
+
+def unsound(bits: int) -> bytes:
+    """What looks like an RSA key, as a real one of many bits takes long to make."""
+    p, q, d = (1 << (bits // 2)) - 1, (1 << (bits // 2)) - 3, (1 << (bits - 1)) + 1
+    public = rsa.RSAPublicNumbers(65537, p * q)
+    numbers = rsa.RSAPrivateNumbers(p, q, d, d % (p - 1), d % (q - 1), 1, public)
+    key = numbers.private_key(unsafe_skip_rsa_key_validation=True)
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
 def fault(pair: KeyPair) -> Violation:
@@ -74,6 +87,9 @@ def test_a_name_of_a_mesh_that_is_too_long_for_a_subject_is_whole_in_the_uri() -
     [
         (KeyPair(b"nothing", b"nothing"), "cert", "is no certificate"),
         (KeyPair(pair_of(KEY, CA).certificate, b"nothing"), "key", "is no private key"),
+        (KeyPair(pair_of(KEY, CA).certificate, unsound(4096)), "key", "is no private key"),
+        (KeyPair(pair_of(KEY, CA).certificate, unsound(8192)), "key", "is too large a key"),
+        (KeyPair(pair_of(KEY, CA).certificate, pair_of(KEY, CA).key + b"\n" * 20_000), "key", "is too large a key"),
         (KeyPair(pair_of(KEY, CA).key, pair_of(KEY, CA).certificate), "cert", "is no certificate"),
         (pair_of(KEY), "cert", "no certificate of an authority"),
         (pair_of(KEY, x509.BasicConstraints(ca=False, path_length=None)), "cert", "no certificate of an authority"),
@@ -91,6 +107,23 @@ def test_what_cannot_sign_is_told_without_a_word_of_the_key(pair: KeyPair, path:
     assert found.path == path
     assert text in found.message
     assert "BEGIN PRIVATE" not in str(found).replace("-----BEGIN`", "")
+
+
+def test_a_key_is_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which takes half a second, for one of 4096 bits, whenever somebody looks for the authority."""
+    checked: list[bytes] = []
+
+    def load(text: bytes, *, password: None, unsafe_skip_rsa_key_validation: bool = False) -> PrivateKeyTypes:
+        if not unsafe_skip_rsa_key_validation:
+            checked.append(text)
+        return load_pem_private_key(text, password, unsafe_skip_rsa_key_validation=unsafe_skip_rsa_key_validation)
+
+    monkeypatch.setattr(certificates, "load_pem_private_key", load)
+    pair = pair_of(SOUND, CA)
+    found = [authority(pair, NOW) for _ in range(3)]
+
+    assert all(isinstance(one, Authority) for one in found)
+    assert checked == [pair.key]
 
 
 def test_a_certificate_may_sign_only_if_its_usage_says_so() -> None:

@@ -17,6 +17,7 @@ from envoy.extensions.transport_sockets.tls.v3.secret_pb2 import Secret
 from cp.ads.connection import Connection
 from cp.ads.hub import Hub
 from cp.ads.session.messages import Node
+from cp.identity.identities import MOST_CHARACTERS, MOST_NAMES
 from cp.identity.trust import TrustRecord, record_document
 from cp.metrics import Metrics
 from cp.model.document import Document
@@ -309,6 +310,22 @@ def test_a_name_that_no_certificate_can_have_is_a_fault_of_one_proxy() -> None:
     assert len(identities.part(of, resource)) == 0
     assert len(identities.part(of, proxy(of, "api-1"))) == 1
     assert set(identities.faults) == {"default.web-1"}
+
+
+@pytest.mark.parametrize(
+    "tags",
+    [
+        [{"kuma.io/service": "web", "version": str(number)} for number in range(MOST_NAMES)],
+        [{"kuma.io/service": "web", "version": "v" * MOST_CHARACTERS}],
+    ],
+)
+def test_a_proxy_with_too_many_names_gets_no_certificate(tags: list[dict[str, str]]) -> None:
+    of = world(provided(PAIR), trusting(CA), dataplane(*tags), API)
+    identities = Identities(Metrics(), lambda: NOW, lambda: 0.0)
+
+    assert len(identities.part(of, proxy(of))) == 0
+    assert len(identities.part(of, proxy(of, "api-1"))) == 1
+    assert "and a certificate at most" in identities.faults["default.web-1"]
 
 
 def test_keys_of_proxies_that_left_are_kept_nowhere() -> None:

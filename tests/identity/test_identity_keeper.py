@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 import pytest
+import structlog
 
 from cp.identity.identities import identity_of
 from cp.identity.security import security_of
@@ -330,6 +331,18 @@ def test_a_half_of_a_generated_authority_that_is_missing_is_named() -> None:
         finding = keeper.faults["default/a"]
         assert finding.message == "there is no Secret default/a-private-key"
         assert finding.hint == "without it nothing can be signed"
+
+    run(test)
+
+
+def test_of_an_authority_that_cannot_sign_nothing_is_written_again_and_again() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.write(PLAIN, identity(autogenerate={"enabled": True}))
+        with structlog.testing.capture_logs() as logs:
+            is_settled = await rig.keeper().sweep(await rig.world())
+
+        assert is_settled
+        assert [line["event"] for line in logs] == ["finding"]
 
     run(test)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cp.insight.lint import lint
-from tests.identity.meshes import NOW, YEAR, mesh, new_authority, provided, secret, trusting, world
+from tests.identity.meshes import NOW, YEAR, dataplane, mesh, new_authority, provided, secret, trusting, world
 from tests.snapshots import policies
 
 DAY = 86_400.0
@@ -49,3 +49,13 @@ def test_a_built_in_authority_that_is_stored_is_looked_at() -> None:
     assert not faults()
     assert not faults(*whole)
     assert faults(whole[0]) == ["no-authority"]
+
+
+def test_a_proxy_with_too_many_names_is_told_that_it_gets_no_certificate() -> None:
+    def found(tags: int) -> list[str]:
+        inbounds = ({"kuma.io/service": "web", "version": str(number)} for number in range(tags))
+        findings = lint(policies(), world(mesh(), dataplane(*inbounds)))
+        return [finding.message for finding in findings if finding.code == "no-identity"]
+
+    assert not found(198)  # beside the two names of the service
+    assert found(199) == ["has 201 names by its tags, and a certificate at most 200: it gets none"]

@@ -90,7 +90,9 @@ CATALOGUE: Final[Mapping[str, FindingCode]] = MappingProxyType(
         "unreachable-route": FindingCode(_WARNING, "an earlier match takes every request of a later one"),
         "no-endpoints": FindingCode(_WARNING, "no inbound of any proxy serves a port of a MeshService"),
         "no-identity": FindingCode(
-            _WARNING, "a MeshIdentity gives nobody a certificate, or has no name for a proxy that it selects"
+            _WARNING,
+            "a MeshIdentity gives nobody a certificate, or has no name for a proxy that it selects; "
+            "or a proxy gets none, as it has too many names by its tags",
         ),
         "not-enforced": FindingCode(_WARNING, "a document asks for what Koguma does not do yet"),
         "mtls-off": FindingCode(_WARNING, "a policy, or a part of it, has an effect only with mTLS, and there is none"),

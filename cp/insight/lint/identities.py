@@ -1,10 +1,11 @@
-"""MeshIdentities by which nobody gets a certificate, and those that have no name for proxies that they select."""
+"""Who gets no certificate: by MeshIdentities that have no name for proxies, and proxies that have too many names."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Final
 
+from cp.identity.identities import identity_of
 from cp.identity.workloads import domain_of, spiffe_id
 from cp.insight.lint.codes import FindingReason, finding_about
 from cp.insight.lint.survey import MeshSurvey
@@ -22,6 +23,16 @@ def identities(survey: MeshSurvey) -> Iterator[Finding]:
     for mesh in survey.world.table("Mesh"):
         for identity in survey.world.table("MeshIdentity", mesh.name):
             yield from (finding_about(identity, reason) for reason in _reasons(survey.world, identity))
+
+
+def names(survey: MeshSurvey) -> Iterator[Finding]:
+    """Proxies that get no certificate, as it would have too many names."""
+    for proxy in survey.proxies:
+        identity = identity_of(survey.world, proxy.dataplane)
+        fault = None if identity is None else identity.fault
+        if fault is not None:
+            text = f"{fault.message}: it gets none"
+            yield finding_about(proxy.dataplane, FindingReason(_CODE, text, fault.path, fault.hint))
 
 
 def _reasons(world: World, identity: Resource) -> Iterator[FindingReason]:

@@ -61,6 +61,7 @@ RULES: Final[tuple[Rule, ...]] = (
     external.services,
     authorities.authorities,
     identities.identities,
+    identities.names,
     mtls.off,
     mtls.nobody,
     mtls.void,
