@@ -31,6 +31,7 @@ from cp.api.numbers import natural, shortened
 from cp.api.paging import Page, page, place_of, wanted
 from cp.api.payload import etag, payload, universal
 from cp.api.plurals import kind_of_plural
+from cp.api.sources import decisions_on_sources
 from cp.api.work import is_small
 from cp.insight.enforcement import needs_mtls, warnings_without_mtls
 from cp.model import registration
@@ -169,6 +170,9 @@ class ResourceHandler:
         names_revision = not _PRECONDITIONS.isdisjoint(request.headers.keys())
         for attempt in range(ATTEMPTS):
             before = await self._held(request, document.key)
+            caller = caller_of(request)
+            known = None if before is None else before.document
+            caller.must(decisions_on_sources(caller, self._api.kinds, document, known))
             based_on = _based_on(request, before) if names_revision else derived_from(document.key, before)
             try:
                 return before, await self._write(_stamped(document, before, request), before, based_on)

@@ -1,0 +1,100 @@
+"""Who may name a Secret in a document: whoever does has got what is in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import httpx
+import msgspec
+import pytest
+
+from cp.access.rights_file import rights_of
+from cp.api.authentication import AccessControl
+from cp.resources.world import World
+from tests.access import forge
+from tests.api.conftest import ADMINS, KINDS, Api, FixedState, Unit
+
+FILE: Final = """\
+rights:
+  - {groups: [team], may: [write], meshes: [default]}
+  - {groups: [team], may: [write], meshes: [default], kinds: [MeshIdentity]}
+  - {groups: [keepers], may: [write], meshes: [default], kinds: [Secret, Mesh, MeshIdentity, MeshExternalService]}
+"""
+TEAM: Final = {"authorization": f"Bearer {forge.token({**forge.USER, 'Groups': ['team']})}"}
+KEEPER: Final = {"authorization": f"Bearer {forge.token({**forge.USER, 'Groups': ['keepers']})}"}
+ADMIN: Final[dict[str, str]] = {}
+Write = Callable[[Api, dict[str, Any], dict[str, str]], httpx.Response]
+
+
+def outside(key: str = "our-key", port: int = 443) -> dict[str, Any]:
+    verification = {"clientCert": {"file": "/etc/client.pem"}, "clientKey": {"secret": key}}
+    spec = {
+        "match": {"type": "HostnameGenerator", "port": 443, "protocol": "tcp"},
+        "endpoints": [{"address": "example.com", "port": port}],
+        "tls": {"enabled": True, "verification": verification},
+    }
+    return {"type": "MeshExternalService", "mesh": "default", "name": "outside", "spec": spec}
+
+
+def mesh(**key: Any) -> dict[str, Any]:
+    conf = {"cert": {"inlineString": "x"}, "key": key or {"secret": "our-key"}}
+    backends = [{"name": "ca", "type": "provided", "conf": conf}]
+    return {"type": "Mesh", "name": "default", "mtls": {"enabledBackend": "ca", "backends": backends}}
+
+
+def identity(**key: Any) -> dict[str, Any]:
+    of_secret = {"type": "Secret", "secretRef": {"kind": "Secret", "name": "our-key"}}
+    certificate = {"type": "InsecureInline", "insecureInline": {"value": "x"}}
+    bundled = {"ca": {"certificate": certificate, "privateKey": key or of_secret}}
+    spec = {"provider": {"type": "Bundled", "bundled": bundled}}
+    return {"type": "MeshIdentity", "mesh": "default", "name": "identity", "spec": spec}
+
+
+def put(api: Api, document: dict[str, Any], headers: dict[str, str]) -> httpx.Response:
+    folder = {"MeshExternalService": "/meshes/default/meshexternalservices", "MeshIdentity": _IDENTITIES}
+    path = f"{folder.get(document['type'], '/meshes')}/{document['name']}"
+    return api.request("PUT", path, json=document, headers=headers, peer=_peer(headers))
+
+
+def apply(api: Api, document: dict[str, Any], headers: dict[str, str]) -> httpx.Response:
+    body = {"resources": [{"text": msgspec.json.encode(document).decode()}]}
+    return api.post("/_apply", json=body, headers=headers, peer=_peer(headers))
+
+
+_IDENTITIES: Final = "/meshes/default/meshidentities"
+
+
+def _peer(headers: dict[str, str]) -> str:
+    return "192.0.2.1" if headers else "127.0.0.1"
+
+
+@pytest.fixture
+def api(start: Unit) -> Api:
+    rights = rights_of(FILE, "access.yaml", KINDS, ADMINS)
+    control = AccessControl(lambda: rights, clock=lambda: forge.NOW)
+    world = World.of(forge.signing_keys(), KINDS)
+    return start(state=FixedState(world), access=control).with_mesh()
+
+
+writing = pytest.mark.parametrize("write", [put, apply])
+
+
+@writing
+@pytest.mark.parametrize("document", [outside(), mesh(), identity()], ids=lambda document: str(document["type"]))
+def test_who_names_a_secret_has_to_be_one_who_writes_secrets(api: Api, write: Write, document: dict[str, Any]) -> None:
+    refused = write(api, document, TEAM)
+
+    assert refused.status_code == 403
+    assert "may not write Secret in mesh `default`" in refused.json()["detail"]
+    assert "names the Secret `our-key`" in refused.json()["detail"]
+    assert write(api, document, KEEPER).is_success
+    assert write(api, document, ADMIN).is_success
+
+
+@writing
+def test_what_a_document_names_already_is_nobody_s_concern_again(api: Api, write: Write) -> None:
+    assert write(api, outside(), ADMIN).is_success
+
+    assert write(api, outside(port=8443), TEAM).is_success
+    assert write(api, outside("another-key", port=8443), TEAM).status_code == 403
