@@ -98,3 +98,37 @@ def test_what_a_document_names_already_is_nobody_s_concern_again(api: Api, write
 
     assert write(api, outside(port=8443), TEAM).is_success
     assert write(api, outside("another-key", port=8443), TEAM).status_code == 403
+
+
+FILE_SOURCE: Final = {"type": "File", "file": {"path": "/etc/prod.key"}}
+VARIABLE: Final = {"type": "EnvVar", "envVar": {"name": "PROD_KEY"}}
+
+
+@writing
+@pytest.mark.parametrize(
+    ("document", "changed", "named"),
+    [
+        (mesh(file="/etc/prod.key"), mesh(file="/etc/other.key"), "/etc/prod.key"),
+        (identity(**FILE_SOURCE), identity(**VARIABLE), "/etc/prod.key"),
+        (identity(**VARIABLE), identity(**FILE_SOURCE), "PROD_KEY"),
+    ],
+)
+def test_only_an_administrator_names_what_is_on_the_control_plane_s_machine(
+    api: Api, write: Write, document: dict[str, Any], changed: dict[str, Any], named: str
+) -> None:
+    """It is read with the control plane's rights: somebody in one mesh would sign with the files of another."""
+    refused = write(api, document, KEEPER)
+
+    assert refused.status_code == 403
+    assert f"names `{named}` on the control plane's machine, as only administrators may" in refused.json()["detail"]
+    assert write(api, document, ADMIN).is_success
+    assert write(api, {**document, "labels": {"a": "b"}}, KEEPER).is_success
+    assert write(api, changed, KEEPER).status_code == 403
+
+
+@writing
+def test_a_file_that_envoy_reads_is_on_its_own_machine(api: Api, write: Write) -> None:
+    document = outside()
+    document["spec"]["tls"]["verification"] |= {"clientKey": {"file": "/etc/client.key"}}
+
+    assert write(api, document, TEAM).is_success
