@@ -20,7 +20,7 @@ from cp.access.rights import AccessDecision
 from cp.api.body import decoded, must_be_few, place_of, text_of
 from cp.api.caller import caller_of, few
 from cp.api.collaborators import Collaborators
-from cp.api.crud import ATTEMPTS, REVISION_HEADER, derived_from, is_same, must_be_writable
+from cp.api.crud import ATTEMPTS, REVISION_HEADER, derived_from, is_same, must_be_for_people, must_be_writable
 from cp.api.errors import TOLD, ApiError, bad_request, invalid
 from cp.api.near import instead
 from cp.api.sources import decisions_on_sources
@@ -72,6 +72,7 @@ class ApplyHandler:
         text, work = await text_of(request, self._api.body_limit), self._api.works.documents
         report = await work.do(request, partial(self._examined, text))
         await work.do(request, lambda _: caller_of(request).must_write(report.documents))
+        await work.do(request, lambda _: must_be_for_people(document.key for document in report.documents))
         for attempt in range(ATTEMPTS):
             try:
                 return await self._applied(request, report, is_dry_run=is_dry_run)

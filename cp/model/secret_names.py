@@ -35,6 +35,11 @@ def identity_of_trust(name: str) -> str | None:
     return None if identity in {name, ""} else identity
 
 
+def is_trust_record(key: Key) -> bool:
+    """Whether a name is one under which the control plane notes whom proxies trust."""
+    return key.type == _SECRET and (key == trust_key(key.mesh) or identity_of_trust(key.name) is not None)
+
+
 def identity_certificate_key(mesh: str, identity: str) -> Key:
     """The certificate of the authority that the control plane made for a MeshIdentity."""
     return Key(_SECRET, mesh, f"{identity}{_ROOT_OF_IDENTITY}")
@@ -78,7 +83,7 @@ def _is_own(secret: Document) -> bool:
     """Whether it is the control plane's. Names that people may choose too count where it has made the Secret."""
     key = secret.key
     starts = (f"{key.mesh}{_BUILT_IN}", *_OF_TOKENS)
-    is_named = key == trust_key(key.mesh) or key.name.endswith(_OF_IDENTITY) or key.name.startswith(starts)
+    is_named = is_trust_record(key) or key.name.startswith(starts)
     return key.type == _SECRET and (is_named or is_labelled_made_here(secret))
 
 

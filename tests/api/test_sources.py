@@ -1,7 +1,8 @@
-"""Who may name a Secret in a document: whoever does has got what is in it."""
+"""Who may name a Secret in a document, and what nobody writes but the control plane."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -12,8 +13,10 @@ import pytest
 from cp.access.rights_file import rights_of
 from cp.api.authentication import AccessControl
 from cp.resources.world import World
+from cp.store.port import Put
 from tests.access import forge
 from tests.api.conftest import ADMINS, KINDS, Api, FixedState, Unit
+from tests.identity.meshes import new_authority, trusting
 
 FILE: Final = """\
 rights:
@@ -52,17 +55,14 @@ def identity(**key: Any) -> dict[str, Any]:
 
 
 def put(api: Api, document: dict[str, Any], headers: dict[str, str]) -> httpx.Response:
-    folder = {"MeshExternalService": "/meshes/default/meshexternalservices", "MeshIdentity": _IDENTITIES}
-    path = f"{folder.get(document['type'], '/meshes')}/{document['name']}"
+    kind = KINDS[document["type"]]
+    path = f"{'' if kind.is_global else '/meshes/default'}/{kind.plural}/{document['name']}"
     return api.request("PUT", path, json=document, headers=headers, peer=_peer(headers))
 
 
 def apply(api: Api, document: dict[str, Any], headers: dict[str, str]) -> httpx.Response:
     body = {"resources": [{"text": msgspec.json.encode(document).decode()}]}
     return api.post("/_apply", json=body, headers=headers, peer=_peer(headers))
-
-
-_IDENTITIES: Final = "/meshes/default/meshidentities"
 
 
 def _peer(headers: dict[str, str]) -> str:
@@ -132,3 +132,25 @@ def test_a_file_that_envoy_reads_is_on_its_own_machine(api: Api, write: Write) -
     document["spec"]["tls"]["verification"] |= {"clientKey": {"file": "/etc/client.key"}}
 
     assert write(api, document, TEAM).is_success
+
+
+@writing
+@pytest.mark.parametrize("name", ["default.ca-trust", "frontend.identity-trust"])
+@pytest.mark.parametrize("headers", [KEEPER, ADMIN], ids=["keeper", "administrator"])
+def test_nobody_writes_whom_proxies_trust(api: Api, write: Write, name: str, headers: dict[str, str]) -> None:
+    """A root that somebody adds to it stays for as long as it says."""
+    document = {"type": "Secret", "mesh": "default", "name": name, "data": "e30="}
+    answer = write(api, document, headers)
+
+    assert answer.status_code == 403
+    assert "says whom proxies trust, and the control plane alone writes it" in answer.json()["detail"]
+    assert write(api, {**document, "name": "other.ca-trust"}, headers).is_success
+
+
+def test_only_an_administrator_deletes_whom_proxies_trust(api: Api) -> None:
+    records = trusting(new_authority()[1])
+    asyncio.run(api.store.write(Put(records)))
+    path = f"/meshes/default/secrets/{records.key.name}"
+
+    assert api.delete(path, headers=KEEPER, peer="192.0.2.1").status_code == 403
+    assert api.delete(path).is_success
