@@ -16,12 +16,14 @@ import structlog
 from starlette.requests import Request
 from starlette.responses import Response
 
+from cp.access.rights import AccessDecision
 from cp.api.body import decoded, must_be_few, place_of, text_of
 from cp.api.caller import caller_of, few
 from cp.api.collaborators import Collaborators
-from cp.api.crud import ATTEMPTS, REVISION_HEADER, derived_from, is_same, must_be_writable
+from cp.api.crud import ATTEMPTS, REVISION_HEADER, derived_from, is_same, must_be_for_people, must_be_writable
 from cp.api.errors import TOLD, ApiError, bad_request, invalid
 from cp.api.near import instead
+from cp.api.sources import decisions_on_sources
 from cp.insight.enforcement import needs_mtls, warnings_without_mtls
 from cp.insight.report import ValidationReport, examine
 from cp.model.checkpoint import Checkpoint, checked
@@ -70,6 +72,7 @@ class ApplyHandler:
         text, work = await text_of(request, self._api.body_limit), self._api.works.documents
         report = await work.do(request, partial(self._examined, text))
         await work.do(request, lambda _: caller_of(request).must_write(report.documents))
+        await work.do(request, lambda _: must_be_for_people(document.key for document in report.documents))
         for attempt in range(ATTEMPTS):
             try:
                 return await self._applied(request, report, is_dry_run=is_dry_run)
@@ -84,6 +87,7 @@ class ApplyHandler:
         there = await work.do(
             request, lambda checkpoint: {item.document.key: item for item in checked(stored, checkpoint)}
         )
+        await work.do(request, lambda _: caller_of(request).must(self._on_sources(request, examined.documents, there)))
         report = await self._with_mtls_judged(await work.do(request, lambda _: self._checked(examined, there)))
         headers = {} if is_dry_run else await self._write(request, report.documents, there)
         answer = await work.json(request, lambda _: {"resources": list(_outcomes(report, there))})
@@ -112,6 +116,14 @@ class ApplyHandler:
             return report
         warnings = warnings_without_mtls(await self._api.state.current(), report.documents)
         return replace(report, findings=(*report.findings, *warnings))
+
+    def _on_sources(
+        self, request: Request, documents: Sequence[Document], there: Mapping[Key, Stored]
+    ) -> Iterator[AccessDecision]:
+        for document in documents:
+            before = there.get(document.key)
+            known = None if before is None else before.document
+            yield from decisions_on_sources(caller_of(request), self._api.kinds, document, known)
 
     def _examined(self, text: str, checkpoint: Checkpoint) -> ValidationReport:
         pieces = checked(_wanted(text).resources, checkpoint)

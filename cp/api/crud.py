@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from itertools import islice
 from typing import Any, Final
@@ -17,6 +17,7 @@ from cp.api.caller import caller_of, few
 from cp.api.collaborators import Collaborators
 from cp.api.errors import (
     BAD_REQUEST,
+    FORBIDDEN,
     METHOD_NOT_ALLOWED,
     PRECONDITION_FAILED,
     TOLD,
@@ -31,13 +32,14 @@ from cp.api.numbers import natural, shortened
 from cp.api.paging import Page, page, place_of, wanted
 from cp.api.payload import etag, payload, universal
 from cp.api.plurals import kind_of_plural
+from cp.api.sources import decisions_on_sources
 from cp.api.work import is_small
 from cp.insight.enforcement import needs_mtls, warnings_without_mtls
 from cp.model import registration
 from cp.model.checkpoint import Checkpoint, checked
 from cp.model.document import Document
 from cp.model.names import Key
-from cp.model.secret_names import is_of_authority
+from cp.model.secret_names import is_of_authority, is_trust_record
 from cp.model.violation import Violation
 from cp.resources.initial_policies import is_initial
 from cp.resources.kinds import Kind
@@ -127,6 +129,7 @@ class ResourceHandler:
     async def put(self, request: Request) -> Response:
         must_be_writable(self._api)
         _, key = self._named(request)
+        must_be_for_people([key])
         documents = self._api.works.documents
         document = await document_of(request, documents, self._api.body_limit)
         read = await documents.do(request, lambda _: self._understood(document, key), is_small=is_small(document.data))
@@ -152,6 +155,8 @@ class ResourceHandler:
     async def delete(self, request: Request) -> Response:
         must_be_writable(self._api)
         kind, key = self._named(request)
+        if is_trust_record(key):
+            caller_of(request).must_be_administrator(f"delete {key}, which says whom proxies trust")
         stored = await self._there(request, key)
         members = await self._members(stored.document, request) if kind.name == _MESH else []
         based_on = _owned(request, stored) or _based_on(request, stored)
@@ -169,6 +174,9 @@ class ResourceHandler:
         names_revision = not _PRECONDITIONS.isdisjoint(request.headers.keys())
         for attempt in range(ATTEMPTS):
             before = await self._held(request, document.key)
+            caller = caller_of(request)
+            known = None if before is None else before.document
+            caller.must(decisions_on_sources(caller, self._api.kinds, document, known))
             based_on = _based_on(request, before) if names_revision else derived_from(document.key, before)
             try:
                 return before, await self._write(_stamped(document, before, request), before, based_on)
@@ -330,6 +338,17 @@ def _reveals(request: Request, kind: Kind) -> bool:
 def must_be_writable(api: Collaborators) -> None:
     if api.read_only:
         raise read_only("this control plane is set to be read only (KUMA_API_SERVER_READ_ONLY)")
+
+
+def must_be_for_people(keys: Iterable[Key]) -> None:
+    """Check that the control plane alone does not write it: who could would have proxies trust anybody."""
+    refusals = [
+        f"{key} says whom proxies trust, and the control plane alone writes it" for key in keys if is_trust_record(key)
+    ]
+    if refusals:
+        hint = "give the Mesh or the MeshIdentity another authority, and it follows"
+        faults = tuple(RequestFault("", refusal) for refusal in refusals[:TOLD])
+        raise ApiError(FORBIDDEN, "Access denied", f"{refusals[0]}; {hint}", faults)
 
 
 def read_only(reason: str) -> ApiError:

@@ -8,7 +8,7 @@ from typing import TypeAlias
 from cp.identity.authority import Authority, KeyPair, authority
 from cp.model.document import Document
 from cp.model.names import Key
-from cp.model.secret_names import authority_certificate_key, authority_private_key
+from cp.model.secret_names import authority_certificate_key, authority_private_key, kept_from
 from cp.model.violation import Violation
 from cp.resources.mesh import CaBackend
 from cp.resources.resource import Resource
@@ -87,14 +87,21 @@ def _content(world: World, mesh: str, path: str, source: DataSource | None, read
     if source is None:
         return Violation(path, "must be set for a provided authority")
     if source.secret is not None:
-        secret = world.get(Key(_SECRET, mesh, source.secret))
-        hint = "store it, or name another"
-        return Violation(path, f"there is no Secret `{source.secret}`", hint) if secret is None else secret.spec.value()
+        return _of_secret(world, mesh, path, source.secret)
     if source.file is not None:
         return content_of_file(path, source.file, read)
     if source.inline is not None:
         return decoded(source.inline) or b""
     return b"" if source.inline_string is None else source.inline_string.reveal().encode()
+
+
+def _of_secret(world: World, mesh: str, path: str, name: str) -> bytes | Violation:
+    secret = world.get(Key(_SECRET, mesh, name))
+    if secret is None:
+        return Violation(path, f"there is no Secret `{name}`", "store it, or name another")
+    kept = kept_from(secret.document, Key("Mesh", "", mesh))
+    value: bytes = secret.spec.value()
+    return value if kept is None else kept.at(path)
 
 
 def content_of_file(path: str, file: str, read: ReadFile) -> bytes | Violation:

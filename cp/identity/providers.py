@@ -16,7 +16,7 @@ from cp.identity.backends import ReadFile, content_of_file, made_authority
 from cp.identity.workloads import domain_of
 from cp.model.document import Document
 from cp.model.names import Key
-from cp.model.secret_names import identity_certificate_key, identity_private_key
+from cp.model.secret_names import identity_certificate_key, identity_private_key, kept_from
 from cp.model.violation import Violation
 from cp.resources.mesh import CaBackend
 from cp.resources.mesh_identity import BundledProvider, ProvidedAuthority
@@ -59,7 +59,7 @@ def workload_authority(
     bundled = _bundled(identity)
     if bundled.is_generated:
         return _generated(world, identity, bundled, now)
-    pair = _provided(world, identity.mesh, bundled.ca or ProvidedAuthority(), read, variable)
+    pair = _provided(world, identity.key, bundled.ca or ProvidedAuthority(), read, variable)
     signer = authority(pair, now) if isinstance(pair, KeyPair) else pair
     if isinstance(signer, Violation):
         return Violation(_PATHS[signer.path], signer.message, signer.hint)
@@ -96,17 +96,17 @@ def _value(world: World, key: Key) -> bytes | Violation:
 
 
 def _provided(
-    world: World, mesh: str, ca: ProvidedAuthority, read: ReadFile, variable: ReadVariable
+    world: World, reader: Key, ca: ProvidedAuthority, read: ReadFile, variable: ReadVariable
 ) -> KeyPair | Violation:
-    certificate = _content(world, mesh, ca.certificate, read, variable)
+    certificate = _content(world, reader, ca.certificate, read, variable)
     if isinstance(certificate, Violation):
         return certificate.at("cert")
-    key = _content(world, mesh, ca.private_key, read, variable)
+    key = _content(world, reader, ca.private_key, read, variable)
     return key.at("key") if isinstance(key, Violation) else KeyPair(certificate, key)
 
 
 def _content(
-    world: World, mesh: str, source: SecureDataSource | None, read: ReadFile, variable: ReadVariable
+    world: World, reader: Key, source: SecureDataSource | None, read: ReadFile, variable: ReadVariable
 ) -> bytes | Violation:
     if source is not None and source.file is not None:
         return content_of_file("", source.file.path, read)
@@ -115,10 +115,17 @@ def _content(
         hint = "set it for the control plane, and start it again"
         return Violation("", f"`{source.env_var.name}` is not set", hint) if value is None else value.encode()
     if source is not None and source.secret_ref is not None:
-        return _value(world, Key("Secret", mesh, source.secret_ref.name))
+        return _of_secret(world, reader, source.secret_ref.name)
     if source is not None and source.insecure_inline is not None and source.insecure_inline.value is not None:
         return source.insecure_inline.value.reveal().encode()
     return Violation("", "must be set")
+
+
+def _of_secret(world: World, reader: Key, name: str) -> bytes | Violation:
+    key = Key("Secret", reader.mesh, name)
+    secret = world.get(key)
+    kept = None if secret is None else kept_from(secret.document, reader)
+    return _value(world, key) if kept is None else kept
 
 
 def _is_self_signed(certificate: x509.Certificate) -> bool:

@@ -7,12 +7,14 @@ from typing import Final
 from cp.model.document import Document
 from cp.model.made_here import is_labelled_made_here
 from cp.model.names import Key
+from cp.model.violation import Violation
 
 _SECRET: Final = "Secret"  # noqa: S105  # a kind of resource
 _BUILT_IN: Final = ".ca-builtin-"
 _OF_IDENTITY: Final = ".identity-trust"
 _ROOT_OF_IDENTITY: Final = "-root-ca"
 _KEY_OF_IDENTITY: Final = "-private-key"
+_OF_TOKENS: Final = ("dataplane-token-signing-key-", "dataplane-token-revocations-")
 LONGEST_OF_IDENTITY: Final = len(_OF_IDENTITY)
 """By how much the name of such a Secret is longer than that of its MeshIdentity."""
 
@@ -31,6 +33,11 @@ def identity_of_trust(name: str) -> str | None:
     """The MeshIdentity whose record a Secret with this name is; None if it is another Secret."""
     identity = name.removesuffix(_OF_IDENTITY)
     return None if identity in {name, ""} else identity
+
+
+def is_trust_record(key: Key) -> bool:
+    """Whether a name is one under which the control plane notes whom proxies trust."""
+    return key.type == _SECRET and (key == trust_key(key.mesh) or identity_of_trust(key.name) is not None)
 
 
 def identity_certificate_key(mesh: str, identity: str) -> Key:
@@ -59,3 +66,30 @@ def is_of_authority(document: Document) -> bool:
     of_mesh = key == trust_key(key.mesh) or key.name.startswith(f"{key.mesh}{_BUILT_IN}")
     of_identity = key.name.endswith((_OF_IDENTITY, _ROOT_OF_IDENTITY, _KEY_OF_IDENTITY))
     return key.type == _SECRET and (of_mesh or of_identity) and is_labelled_made_here(document)
+
+
+def kept_from(secret: Document, reader: Key) -> Violation | None:
+    """Why a document may not have in it what a Secret says that it names; None if it may.
+
+    Who may write the document need not have any right to Secrets, and what it comes to is sent to proxies.
+    """
+    if not _is_own(secret) or secret.key in _of_reader(secret.key, reader):
+        return None
+    text = f"the Secret `{secret.key.name}` is the control plane's own, and is given to nobody"
+    return Violation("", text, "name a Secret that you have stored")
+
+
+def _is_own(secret: Document) -> bool:
+    """Whether it is the control plane's. Names that people may choose too count where it has made the Secret."""
+    key = secret.key
+    starts = (f"{key.mesh}{_BUILT_IN}", *_OF_TOKENS)
+    is_named = is_trust_record(key) or key.name.startswith(starts)
+    return key.type == _SECRET and (is_named or is_labelled_made_here(secret))
+
+
+def _of_reader(secret: Key, reader: Key) -> tuple[Key, ...]:
+    """What of the control plane's Secrets belongs to a Mesh or a MeshIdentity, which may name it."""
+    if reader.type == "MeshIdentity":
+        return identity_certificate_key(reader.mesh, reader.name), identity_private_key(reader.mesh, reader.name)
+    is_built_in = secret.mesh == reader.name and secret.name.startswith(f"{reader.name}{_BUILT_IN}")
+    return (secret,) if reader.type == "Mesh" and is_built_in else ()

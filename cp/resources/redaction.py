@@ -8,6 +8,7 @@ See record 0049.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
@@ -17,7 +18,7 @@ from msgspec.inspect import CustomType, DictType, ListType, StructType, Type, Un
 from cp.model.paths import step
 from cp.model.violation import Violation
 from cp.resources.kinds import ENVELOPE, Kind
-from cp.resources.sources import Redacted
+from cp.resources.sources import DataSource, Redacted, SecureDataSource
 
 REDACTED: Final = "[redacted]"
 """The text that is shown in place of a secret."""
@@ -51,6 +52,45 @@ def placeholders(kind: Kind, data: Mapping[str, Any]) -> Iterator[Violation]:
     for path in _placeholders(_info(_schema(kind)), body, kind.root):
         reason = f"is `{REDACTED}`, which is shown in place of a secret"
         yield Violation(path, reason, "write the secret itself, or leave the stored resource as it is")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceReference:
+    """A place in a document that says where a secret is: in a Secret, or on the machine of whoever needs it."""
+
+    path: str
+    is_secret: bool
+    """Whether it is a Secret: otherwise it is a file or a variable."""
+
+    named: str
+    """What it names."""
+
+
+_REFERENCES: Final = ("secret", "secretRef", "file", "envVar")
+_TO_SECRETS: Final = frozenset({"secret", "secretRef"})
+
+
+def source_references(kind: Kind, data: Mapping[str, Any]) -> Iterator[SourceReference]:
+    """What a document names from which secrets are read."""
+    if holds_secrets(kind):
+        body = data if kind.is_inlined else data.get("spec")
+        yield from _references(_info(_schema(kind)), body, kind.root)
+
+
+def _references(info: Type, value: Any, path: str) -> Iterator[SourceReference]:
+    if value is None or not _holds(info):
+        return
+    plain = _plain(info)
+    if isinstance(plain, StructType) and plain.cls in {DataSource, SecureDataSource} and isinstance(value, Mapping):
+        yield from (_reference(path, name, value[name]) for name in _REFERENCES if value.get(name) is not None)
+    for inner_info, inner, inner_path in _parts(plain, value, path):
+        yield from _references(inner_info, inner, inner_path)
+
+
+def _reference(path: str, field: str, named: Any) -> SourceReference:
+    """A source names it itself, or in the newer form the `name` or `path` within."""
+    text = (named.get("name") or named.get("path") or "") if isinstance(named, Mapping) else named
+    return SourceReference(step(path, field), field in _TO_SECRETS, str(text))
 
 
 def _field(fields: Mapping[str, Type], name: str, value: Any) -> Any:

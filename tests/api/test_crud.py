@@ -304,7 +304,7 @@ def test_a_mesh_that_still_has_resources_is_not_deleted(api: Api) -> None:
     assert "cascade=true" in answer.json()["detail"]
 
 
-@pytest.mark.parametrize("name", ["payments-private-key", "our-root-ca", "a.identity-trust", "default.ca-trust"])
+@pytest.mark.parametrize("name", ["payments-private-key", "our-root-ca", "default.ca-builtin-key-ca-1"])
 def test_a_secret_goes_with_its_mesh_unasked_only_if_it_was_made_here(api: Api, name: str) -> None:
     """Whatever its name is: people may give theirs the same."""
     key = Key("Secret", "default", name)

@@ -187,6 +187,21 @@ def test_what_a_provided_authority_lacks_is_told_at_its_field() -> None:
     assert half.path == "mtls.backends[0].conf.key"
 
 
+def test_a_mesh_may_name_its_own_authority_and_no_other_secret_of_the_control_plane() -> None:
+    pair, made = new_authority()
+
+    def signs_with(key: str) -> Authority | Violation:
+        conf = {"cert": {"inlineString": pair.certificate.decode()}, "key": {"secret": key}}
+        return found(mesh(type="provided", conf=conf), secret(key, pair.key))
+
+    assert signs_with("default.ca-builtin-key-old") == made
+    assert signs_with("other.ca-builtin-key-old") == made  # somebody stored it under this name
+    for name in ("dataplane-token-signing-key-default-1", "a.identity-trust"):
+        fault = signs_with(name)
+        assert isinstance(fault, Violation)
+        assert "is the control plane's own" in fault.message
+
+
 def test_a_built_in_authority_of_which_the_half_is_stored_cannot_sign() -> None:
     pair, made = new_authority()
     whole = (secret("default.ca-builtin-cert-ca-1", pair.certificate), secret("default.ca-builtin-key-ca-1", pair.key))

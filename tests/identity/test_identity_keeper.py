@@ -35,10 +35,10 @@ def identity(name: str = "a", **bundled: Any) -> Document:
     return Document(key, {"type": key.type, "mesh": key.mesh, "name": name, "spec": spec})
 
 
-def from_secrets(**bundled: Any) -> Document:
+def from_secrets(key: str = "our-key", **bundled: Any) -> Document:
     ca = {
         field: {"type": "Secret", "secretRef": {"kind": "Secret", "name": name}}
-        for field, name in (("certificate", "our-ca"), ("privateKey", "our-key"))
+        for field, name in (("certificate", "our-ca"), ("privateKey", key))
     }
     return identity(ca=ca, **bundled)
 
@@ -277,6 +277,11 @@ def test_an_authority_that_is_replaced_in_its_secrets_is_rolled() -> None:
     ("document", "path", "words"),
     [
         (from_secrets(), "spec.provider.bundled.ca.certificate", "is self-signed"),
+        (
+            from_secrets("dataplane-token-signing-key-default-1", insecureAllowSelfSigned=True),
+            "spec.provider.bundled.ca.privateKey",
+            "the Secret `dataplane-token-signing-key-default-1` is the control plane's own, and is given to nobody",
+        ),
         (identity(autogenerate={"enabled": True}), "spec.provider.bundled.autogenerate", "is self-signed"),
         (
             identity(
@@ -310,6 +315,7 @@ def test_an_authority_that_cannot_sign_is_a_finding(document: Document, path: st
 
     async def test(rig: Rig) -> None:
         await rig.store.write(Put(secret("our-ca", pair.certificate)), Put(secret("our-key", pair.key)))
+        await rig.store.write(Put(secret("dataplane-token-signing-key-default-1", pair.key)))
         await rig.store.write(Put(mesh()), Put(document))
         keeper = rig.keeper()
         await rig.swept(keeper)

@@ -19,6 +19,7 @@ from cp.api.envoy_json import as_data
 from cp.model.names import Key
 from cp.model.source import read_documents
 from cp.policies import kinds
+from cp.resources.secret import secret_document
 from cp.resources.world import World
 from cp.translate.compiler import Compiler
 from cp.translate.packing import CLUSTER, LISTENER, ROUTES, SECRET
@@ -115,6 +116,36 @@ def test_what_is_wrong_with_a_secret_is_told_without_what_it_says() -> None:
     assert faults
     assert all("password of somebody" not in str(fault) for fault in faults)
     assert all(line.decode() not in str(fault) for fault in faults for line in KEY.splitlines())
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "default.ca-builtin-key-ca-1",
+        "dataplane-token-signing-key-default-1",
+        "dataplane-token-revocations-default",
+        "default.ca-trust",
+        "frontend.identity-trust",
+    ],
+)
+def test_what_is_the_control_plane_s_own_is_never_sent_to_proxies(name: str) -> None:
+    found = outside_in(world_of(shows(key=name), chain=CHAIN, **{name: KEY}))
+
+    assert [fault.path for fault in found.faults] == ["spec.tls.verification.clientKey.secret"]
+    assert f"the Secret `{name}` is the control plane's own" in found.reason
+    assert found.tls is not None
+    assert found.tls.key is None
+
+
+def test_the_key_of_a_mesh_identity_is_known_by_who_made_it() -> None:
+    """Its name is one that people may choose."""
+    names = shows("web-root-ca", "web-private-key")
+    theirs = world_of(names, **{"web-root-ca": CHAIN, "web-private-key": KEY})
+    key = Key("Secret", "default", "web-private-key")
+    made = theirs.next({key: secret_document(key, KEY)}, 1)
+
+    assert not outside_in(theirs).faults
+    assert [fault.path for fault in outside_in(made).faults] == ["spec.tls.verification.clientKey.secret"]
 
 
 def test_it_is_read_again_only_when_it_or_one_of_its_secrets_changes() -> None:

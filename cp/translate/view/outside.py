@@ -14,6 +14,7 @@ from cp.model.dependency import Name
 from cp.model.hosts import is_ip
 from cp.model.memo import Memo
 from cp.model.names import Key
+from cp.model.secret_names import kept_from
 from cp.model.violation import Violation, join
 from cp.resources import services
 from cp.resources.resource import Resource
@@ -85,7 +86,7 @@ class _Reading:
     """One service that is being read, with every fault that turns up."""
 
     def __init__(self, world: World, service: Resource) -> None:
-        self._world, self._mesh = world, service.mesh
+        self._world, self._mesh, self._service = world, service.mesh, service.key
         self._spec: services.MeshExternalService = service.spec
         self._faults: list[Violation] = []
         self._secrets: dict[str, None] = {}
@@ -180,6 +181,9 @@ class _Reading:
             if secret is None:
                 text = f"there is no Secret {source.secret} in mesh {self._mesh}"
                 self._fault(path, Violation("secret", text, "create it, or correct the name"))
+                return None
+            if (kept := kept_from(secret.document, self._service)) is not None:
+                self._fault(path, kept.at("secret"))
                 return None
             return Material(text_of(secret.spec.value()))
         if source.inline is not None:
