@@ -59,7 +59,7 @@ class LintHandler:
         def answer(checkpoint: Checkpoint) -> dict[str, Any]:
             refused = map(finding, grouped(nack_reports))
             findings = in_order((*own_findings, *refused, *lint(self._policies, world, checkpoint, time.time())))
-            told = lint_data(tuple(filter(may_know, of_mesh(findings, mesh) if mesh else findings)))
-            return told | ({"meshesNotTold": sorted(closed)} if closed else {})
+            data = lint_data(tuple(filter(may_know, of_mesh(findings, mesh) if mesh else findings)))
+            return data | ({"meshesNotTold": sorted(closed)} if closed else {})
 
         return await self._api.works.questions.json(request, answer)

@@ -185,9 +185,9 @@ def _domains(site: Inbound | Outbound) -> list[str]:
 def _of_action(rule: ClientRule[Conf], stronger: Sequence[ClientRule[Conf]]) -> Iterator[ClientVerdict]:
     """What a rule by tags says of those for whom no stronger one says something else."""
     for verdict in _OF_ACTION[rule.conf.action or ""]:
-        stronger_matches = [other.match for other in stronger if verdict not in _OF_ACTION[other.conf.action or ""]]
-        if not any(_tags(other).items() <= _tags(rule.match).items() for other in stronger_matches):
-            yield ClientVerdict(verdict, rule.match, "action", tuple(stronger_matches))
+        outranking = [other.match for other in stronger if verdict not in _OF_ACTION[other.conf.action or ""]]
+        if not any(_tags(other).items() <= _tags(rule.match).items() for other in outranking):
+            yield ClientVerdict(verdict, rule.match, "action", tuple(outranking))
 
 
 def _tags(client: Mapping[str, Any]) -> Mapping[str, str]:

@@ -64,5 +64,5 @@ def test_permissions_of_one_inbound_are_not_taken_for_those_of_another(monkeypat
     survey: Any = SimpleNamespace(policies=policies, proxies=names, inbounds_of=lambda name: [inbound(name)])
     monkeypatch.setattr(mtls, "permissions_at", lambda _policy, rules, _index, _mesh: (rules.name,))
 
-    judged: list[Any] = [permissions for _, permissions in mtls._judged_inbounds(survey)]
+    judged: list[Any] = [permissions for _, permissions in mtls.judged_inbounds(survey)]
     assert judged == [(name,) for name in names]

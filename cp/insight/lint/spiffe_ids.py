@@ -46,7 +46,7 @@ def of_nobody(survey: MeshSurvey) -> Iterator[Finding]:
 
 def _exact(policy: Resource) -> Iterator[tuple[str, str]]:
     """Each SPIFFE ID that a policy names as a whole, with its path."""
-    return (found for item in items(policy).rules if item.origin.part == "rules" for found in _exact_of(item))
+    return (name for item in items(policy).rules if item.origin.part == "rules" for name in _exact_of(item))
 
 
 def _exact_of(item: PolicyItem) -> Iterator[tuple[str, str]]:
@@ -63,7 +63,7 @@ def _names(world: World, mesh: str) -> Names:
     resource, identities = world.mesh(mesh), workload_identities(world, mesh)
     if resource is not None and resource.spec.authority is not None:
         names[mesh] = set()
-    names |= {one.domain: set() for one in identities.identities if one.spec.authority is not None}
+    names |= {identity.domain: set() for identity in identities.identities if identity.spec.authority is not None}
     for dataplane in world.table("Dataplane", mesh):
         given = (spiffe_id(identity.resource, dataplane) for identity in identities.selecting(dataplane))
         for name in (*names_by_tags(dataplane), *given):

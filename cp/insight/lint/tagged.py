@@ -34,7 +34,7 @@ def unknown(survey: MeshSurvey) -> Iterator[Finding]:
 def denied_and_allowed(survey: MeshSurvey) -> Iterator[Finding]:
     """Items of `from` that deny clients whom `rules` allow all the same."""
     names: dict[str, Names] = {}
-    found: dict[PolicyItem, dict[Key, Permission]] = {}
+    allowing_by_item: dict[PolicyItem, dict[Key, Permission]] = {}
     distinct = {permissions: inbound for inbound, permissions in judged_inbounds(survey)}
     for permissions, inbound in distinct.items():
         denying, mesh = tuple(_denying(survey, inbound)), inbound.dataplane.mesh
@@ -46,8 +46,8 @@ def denied_and_allowed(survey: MeshSurvey) -> Iterator[Finding]:
             clients = [certified_names(survey.world, client) for client in meant_by_tags(item, of_mesh)]
             for permission in allowing:
                 if _allows_any(permission, item, clients):
-                    found.setdefault(item, {}).setdefault(permission.origin.policy, permission)
-    for item, by_policy in found.items():
+                    allowing_by_item.setdefault(item, {}).setdefault(permission.origin.policy, permission)
+    for item, by_policy in allowing_by_item.items():
         yield finding_about(item.policy, _allowed_all_the_same(item, tuple(by_policy.values())))
 
 
@@ -91,7 +91,9 @@ def _permissions(survey: MeshSurvey) -> Iterator[Resource]:
         if len(survey.world.table("MeshIdentity", mesh.name)):
             for kind, policy in survey.policies.items():
                 if policy.judges_every_client:
-                    yield from (one for one in survey.world.table(kind, mesh.name) if not is_shadow(one))
+                    yield from (
+                        permission for permission in survey.world.table(kind, mesh.name) if not is_shadow(permission)
+                    )
 
 
 def _reason(world: World, item: PolicyItem, names: Names) -> FindingReason | None:
