@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import resource
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -15,7 +16,7 @@ import structlog
 from starlette.types import Receive, Scope, Send
 
 from cp.serving import http_server
-from cp.serving.http_server import ClientTimeouts, address, http_served, listening
+from cp.serving.http_server import ClientTimeouts, address, http_served, listening, most_connections
 
 WITHIN = 20
 GET = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n"
@@ -222,6 +223,34 @@ async def test_without_file_descriptors_it_waits_says_so_once_and_goes_on() -> N
             assert await answer(reader) == b"0"
 
     assert [entry["event"] for entry in logs if entry["event"].startswith("http.")] == ["http.no_connections"] * 3
+
+
+@on_a_loop
+async def test_no_more_connections_are_taken_than_leave_room_for_others() -> None:
+    with structlog.testing.capture_logs() as logs, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(http_server, "_PAUSE", 0.05)
+        patch.setattr(http_server, "most_connections", lambda: 2)
+        async with (
+            http_served(App(), "127.0.0.1", 0, ClientTimeouts(request=0.5)) as port,
+            connected(port),
+            connected(port),
+            connected(port) as (reader, writer),
+        ):
+            writer.write(GET)
+            assert await answer(reader) == b"0"  # once the two that say nothing are cut off
+
+    told = [entry["event"] for entry in logs if entry["event"].startswith("http.")]
+    assert told[0] == "http.no_connections"
+    assert "http.too_slow" in told
+
+
+@pytest.mark.parametrize(("descriptors", "most"), [(1024, 256), (2, 1), (1 << 20, 16_384), (-1, 16_384)])
+def test_a_server_has_a_part_of_all_file_descriptors(
+    monkeypatch: pytest.MonkeyPatch, descriptors: int, most: int
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (descriptors, descriptors))
+
+    assert most_connections() == most
 
 
 def _failing(original: Callable[..., Any], failures: Any) -> Callable[..., Any]:

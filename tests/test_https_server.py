@@ -72,7 +72,7 @@ async def test_a_client_without_tls_gets_nothing_and_others_are_answered() -> No
 
 @on_a_loop
 async def test_who_never_ends_its_handshake_is_cut_off() -> None:
-    async with https(App(), ClientTimeouts(request=0.1)) as port:
+    async with https(App(), ClientTimeouts(handshake=0.1)) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"\x16\x03\x01")  # the begin of a ClientHello (RFC 8446, 5.1)
         assert await ended(reader)

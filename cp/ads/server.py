@@ -33,6 +33,7 @@ class ServerOptions:
     credentials: grpc.ServerCredentials | None = None
     shares_port: bool = False  # with other processes; otherwise a port that is taken is an error
     patience: float = 5.0  # how long listeners and routes wait for the word that their clusters are in force
+    handshake: float = 10.0  # how long a connection may take to begin to speak HTTP/2
     first_request: float = 30.0  # how long a stream may be open before its proxy asks for something
     max_age: float | None = None  # after which a stream is closed, so that proxies spread over new servers
     large_at_once: int = 32  # large messages that are being written at the same time
@@ -57,6 +58,8 @@ def channel_arguments(options: ServerOptions) -> tuple[tuple[str, int], ...]:
         # When a thousand proxies reconnect at once gRPC otherwise cancels some at random (grpc/grpc#34782).
         ("grpc.server.max_pending_requests", 100_000),
         ("grpc.server.max_pending_requests_hard_limit", 100_000),
+        # Otherwise whoever connects and says nothing has a file descriptor for two minutes.
+        ("grpc.server_handshake_timeout_ms", int(options.handshake * 1000)),
         # Otherwise a second server on the same port starts, and silently takes half of the proxies.
         ("grpc.so_reuseport", int(options.shares_port)),
         # Envoy is told to ping every 30 s. gRPC takes more than one ping in 5 minutes for an attack.

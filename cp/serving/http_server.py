@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import resource
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, cast
@@ -29,7 +30,14 @@ _PIECE: Final = 1024
 """Bytes of a chunked request that are read at once: each chunk costs the same, if it holds a single byte."""
 
 _PAUSE: Final = 1.0
-"""Seconds until connections are taken again, after there were no file descriptors for one."""
+"""Seconds until connections are taken again, after there was no room for one."""
+
+_PART_OF_DESCRIPTORS: Final = 4
+"""Each server has at most one in so many of the process's file descriptors: there are up to three of this sort, beside
+proxies and the database."""
+
+_MOST_CONNECTIONS: Final = 16_384
+"""Where there may be many more file descriptors: each connection takes memory too."""
 
 _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
@@ -49,6 +57,9 @@ class ClientTimeouts:
     answer: float = 60.0
     """While the client takes nothing of an answer."""
 
+    handshake: float = 10.0
+    """From the connection to the end of the handshake of TLS. Whoever has got so far has no token yet."""
+
 
 @asynccontextmanager
 async def http_served(
@@ -56,7 +67,7 @@ async def http_served(
 ) -> AsyncIterator[int]:
     """An HTTP server for as long as the block lasts, of HTTPS with a context; yields the port that it got."""
     listener = listening(host, port)
-    server = _Server(_config(app, patience), patience.request, tls)
+    server = _Server(_config(app, patience), patience.handshake, tls)
     async with asyncio.TaskGroup() as group:
         group.create_task(server.serve(sockets=[listener]))
         try:
@@ -80,6 +91,14 @@ def listening(host: str, port: int) -> socket.socket:
     listener.listen(_BACKLOG)
     listener.setblocking(False)  # noqa: FBT003  # as the socket module has it
     return listener
+
+
+def most_connections() -> int:
+    """How many a server has at once."""
+    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if descriptors == resource.RLIM_INFINITY:
+        return _MOST_CONNECTIONS
+    return min(max(1, descriptors // _PART_OF_DESCRIPTORS), _MOST_CONNECTIONS)
 
 
 def address(host: str, port: int) -> str:
@@ -114,7 +133,8 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await self.lifespan.startup()
         loop = asyncio.get_running_loop()
-        acceptors = [_Acceptor(loop, listener, self._opening) for listener in sockets or ()]
+        open_now = self.server_state.connections
+        acceptors = [_Acceptor(loop, listener, self._opening, open_now) for listener in sockets or ()]
         self.servers = cast("list[asyncio.base_events.Server]", acceptors)
         self.started = True
 
@@ -152,8 +172,11 @@ class _Acceptor:
     in the log and with one more attempt a second later: they multiply, and the loop never recovers.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, listener: socket.socket, opening: _Opening) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, listener: socket.socket, opening: _Opening, open_now: Collection[Any]
+    ) -> None:
         self._loop, self._listener, self._way = loop, listener, opening
+        self._open, self._most = open_now, most_connections()
         self._retry: asyncio.TimerHandle | None = None
         self._opening: set[asyncio.Task[Any]] = set()
         self._begin()
@@ -171,6 +194,9 @@ class _Acceptor:
         self._loop.add_reader(self._listener, self._accept)
 
     def _accept(self) -> None:
+        if len(self._open) + len(self._opening) >= self._most:
+            self._pause(f"{self._most} connections are open, and more would take what others need")
+            return
         try:
             connection = self._take()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -178,7 +204,7 @@ class _Acceptor:
         except OSError as error:
             if error.errno not in _EXHAUSTED:
                 raise
-            self._pause(error)
+            self._pause(error.strerror)
             return
         connection.setblocking(False)  # noqa: FBT003  # as the socket module has it
         opening = self._loop.create_task(self._way.begin(self._loop, connection))
@@ -188,10 +214,10 @@ class _Acceptor:
     def _take(self) -> socket.socket:
         return self._listener.accept()[0]
 
-    def _pause(self, error: OSError) -> None:
+    def _pause(self, why: str | None) -> None:
         self._loop.remove_reader(self._listener)
         self._retry = self._loop.call_later(_PAUSE, self._begin)
-        log.warning("http.no_connections", reason=error.strerror, tried_again_after=_PAUSE)
+        log.warning("http.no_connections", reason=why, tried_again_after=_PAUSE)
 
 
 class _Connection(H11Protocol):

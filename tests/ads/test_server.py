@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import tracemalloc
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any
 
 import grpc
@@ -71,6 +72,19 @@ def test_a_proxy_that_nobody_knows_yet_is_announced_and_waits() -> None:
             assert (await proxy.hear()).resources[0].value == cluster("a").body
 
     play(scene)
+
+
+@pytest.mark.parametrize("begins", [b"", b"PRI * HTTP/2.0\r\n"])
+def test_a_connection_on_which_nobody_begins_to_speak_http_2_is_closed(begins: bytes) -> None:
+    async def scene(_: Hub, server: AdsServer) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(begins)
+        async with asyncio.timeout(20):
+            with suppress(ConnectionError):
+                await reader.read()  # to the end
+        writer.close()
+
+    play(scene, handshake=0.2)
 
 
 def test_a_stream_keeps_nothing_of_a_large_first_request() -> None:
