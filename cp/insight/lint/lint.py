@@ -58,6 +58,7 @@ RULES: Final[tuple[Rule, ...]] = (
     proxies.services,
     external.services,
     authorities.authorities,
+    authorities.trusted_beside,
     identities.identities,
     mtls.off,
     mtls.nobody,
