@@ -42,6 +42,9 @@ WITHOUT_MESH: Final = frozenset({CONTROL_PLANE, METRICS, USER_TOKEN, ZONE_TOKEN}
 BY_NAME: Final = frozenset({"Secret", "GlobalSecret", DATAPLANE_TOKEN, USER_TOKEN, ZONE_TOKEN})
 """Kinds of which a right has to name each: one that names no kinds is for all others."""
 
+BY_NAME_TO_WRITE: Final = BY_NAME | {"MeshTrust", "MeshIdentity"}
+"""The same for rights to write. Whoever writes these says whom proxies trust, or who signs; everybody may read it."""
+
 _MESH: Final = "Mesh"
 _SHOWN: Final = 10
 
@@ -118,7 +121,8 @@ class AccessRight:
 
     def covers(self, verb: Verb, kind: str, mesh: str | None) -> bool:
         """Whether it grants something in a mesh or, if that is None, in some mesh."""
-        is_for_kind = kind not in BY_NAME if self.kinds is None else kind in self.kinds
+        by_name = BY_NAME_TO_WRITE if verb is Verb.WRITE else BY_NAME
+        is_for_kind = kind not in by_name if self.kinds is None else kind in self.kinds
         is_in_mesh = self.meshes is None or mesh is None or mesh in self.meshes
         return verb in self.verbs and is_for_kind and kind not in self.but and is_in_mesh
 

@@ -110,7 +110,7 @@ def _faults_of_right(item: RightItem, kinds: Collection[str]) -> Iterator[Violat
     if item.meshes is not None and not item.meshes:
         yield Violation("meshes", "must not be empty", "leave it out for all meshes")
     if item.kinds is not None and not item.kinds:
-        yield Violation("kinds", "must not be empty", "leave it out for all kinds but Secrets and tokens")
+        yield Violation("kinds", "must not be empty", "leave it out for all kinds that need not be named")
     if UNAUTHENTICATED in item.subjects().groups and set(item.may) - {_READ}:
         yield Violation("may", f"`{UNAUTHENTICATED}` is everybody without a token, and may only read", "write `[read]`")
     for index, kind in enumerate(item.kinds or ()):

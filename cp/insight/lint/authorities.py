@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from cp.identity.authority import expiry_of
-from cp.identity.owners import AuthorityOwner, AuthoritySources, owners
+from cp.identity.owners import AuthorityOwner, AuthoritySources, MeshOwner, owners
+from cp.identity.trust import pem_blocks
 from cp.insight.lint.codes import FindingReason, finding_about
 from cp.insight.lint.survey import MeshSurvey
 from cp.model.violation import Finding, Violation
@@ -15,6 +16,13 @@ from cp.resources.world import World
 
 NO_AUTHORITY: Final = "no-authority"
 ENDS: Final = "authority-ends"
+
+_TRUSTED_BESIDE: Final = FindingReason(
+    "trusts-more",
+    "adds authorities that may sign for every service of this mesh, beside the one that the Mesh has",
+    "spec.trustDomain",
+    "write the trust domain of those who shall be trusted, or remove it",
+)
 
 _LONG: Final = 30 * 86_400.0
 _PART: Final = 0.2
@@ -26,6 +34,18 @@ def authorities(survey: MeshSurvey) -> Iterator[Finding]:
         if owner.has_authority and owner.resource is not None:
             yield from _unable(survey.world, owner, owner.resource, survey.now)
             yield from _ending(survey.world, owner, owner.resource, survey.now)
+
+
+def trusted_beside(survey: MeshSurvey) -> Iterator[Finding]:
+    """MeshTrusts by which others than the authority of the Mesh sign for any service of it."""
+    for mesh in survey.world.table("Mesh"):
+        owner = MeshOwner(mesh)
+        if not owner.has_authority:
+            continue
+        known = frozenset(pem_blocks(owner.record(survey.world).certificates))
+        for trust in survey.world.table("MeshTrust", mesh.name):
+            if trust.spec.trust_domain == mesh.name and not known.issuperset(trust.spec.certificates()):
+                yield finding_about(trust, _TRUSTED_BESIDE)
 
 
 def _unable(world: World, owner: AuthorityOwner, resource: Resource, now: float | None) -> Iterator[Finding]:

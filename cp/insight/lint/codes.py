@@ -118,6 +118,9 @@ CATALOGUE: Final[Mapping[str, FindingCode]] = MappingProxyType(
         "authority-ends": FindingCode(
             _WARNING, "the authority of a mesh ends soon, and with it the certificates of its proxies"
         ),
+        "trusts-more": FindingCode(
+            _WARNING, "a MeshTrust adds authorities to the trust domain that the authority of its mesh signs for"
+        ),
         "does-not-apply": FindingCode(
             _WARNING, "a policy, or a part of it, asks what cannot be done, or is about nothing"
         ),

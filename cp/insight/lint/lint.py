@@ -60,6 +60,7 @@ RULES: Final[tuple[Rule, ...]] = (
     proxies.services,
     external.services,
     authorities.authorities,
+    authorities.trusted_beside,
     identities.identities,
     identities.names,
     mtls.off,
