@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from cp.identity.authority import Authority, new_pair
 from cp.identity.backends import ReadFile, builtin_authority, enabled_authority, is_missing, secrets_of
+from cp.identity.domains import fault_of_rival
 from cp.identity.identities import AuthorityRef
 from cp.identity.providers import (
     ReadVariable,
@@ -112,6 +113,10 @@ class AuthorityOwner(ABC):
 
     def untrusted(self, world: World) -> Violation | None:  # noqa: ARG002  # a Mesh trusts its own
         """Why its authority cannot sign, whatever it is: nobody is told to trust it."""
+        return None
+
+    def rival(self, world: World, fingerprint: str) -> Violation | None:  # noqa: ARG002  # a Mesh has its own name
+        """Why an authority may not sign for it, as what it would sign is another mesh's to say."""
         return None
 
     def record(self, world: World) -> TrustRecord:
@@ -252,12 +257,19 @@ class IdentityOwner(AuthorityOwner):
         return any(source.file is not None or source.env_var is not None for source in sources)
 
     def untrusted(self, world: World) -> Violation | None:
-        return None if self._makes_trust or self._trusted(world) else self._NOT_TRUSTED
+        if not self._makes_trust and not self._trusted(world):
+            return self._NOT_TRUSTED
+        return self.rival(world, self.record(world).signer)
+
+    def rival(self, world: World, fingerprint: str) -> Violation | None:
+        return fault_of_rival(world, self._identity, fingerprint)
 
     def authority(self, world: World, sources: AuthoritySources, now: float | None) -> Authority | Violation:
         signer = workload_authority(world, self._identity, sources.read, sources.variable, now)
-        if isinstance(signer, Violation) or self._makes_trust:
+        if isinstance(signer, Violation):
             return signer
+        if (fault := self.rival(world, signer.fingerprint)) is not None or self._makes_trust:
+            return fault or signer
         return self._NOT_TRUSTED if self._trusted(world).isdisjoint(pem_blocks(signer.certificates)) else signer
 
     def _trusted(self, world: World) -> frozenset[str]:

@@ -202,7 +202,10 @@ class Signers:
 
     def of(self, world: World, reference: AuthorityRef) -> Authority | Violation:
         """Who signs, or why nobody does."""
-        signer = _signer(world, reference)
+        signer, owner = _signer(world, reference), owner_of(world, reference)
+        rival = None if owner is None or not owner.has_authority else owner.rival(world, signer)
+        if rival is not None:
+            return rival
         known = self._authorities.get(signer)
         if known is not None and known.expires > self._clock():
             return known

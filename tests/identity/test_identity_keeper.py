@@ -7,15 +7,20 @@ from typing import Any, Final
 import pytest
 import structlog
 
-from cp.identity.identities import identity_of
+from cp.files import read_file
+from cp.identity.authority import Authority, KeyPair
+from cp.identity.identities import AuthorityRef, identity_of
+from cp.identity.owners import AuthoritySources
 from cp.identity.security import security_of
 from cp.identity.trust import NO_TRUST, TrustRecord
 from cp.identity.trust import trust_of as record_in
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.model.secret_names import identity_private_key, identity_trust_key
+from cp.model.violation import Violation
 from cp.resources.mesh_trust import MeshTrust
 from cp.resources.world import World
+from cp.serving.identities import Signers
 from cp.serving.trust_keeper import LocalTrust, TrustKeeper, TrustSources
 from cp.store.memory import MemoryStore
 from cp.store.port import Delete, Put, ReadOnly, Stored, Unusable
@@ -416,5 +421,83 @@ def test_in_a_folder_what_signed_before_signs_at_once(*, was_there: bool) -> Non
         document = written[identity_trust_key("default", "a")]
         assert document is not None
         assert bool(record_in(World.of([document], KINDS).get(document.key)).signer) is was_there
+
+    run(test)
+
+
+# --- trust domains of other meshes ---
+
+PROD: Final = Document(Key("Mesh", "", "prod"), {"type": "Mesh", "name": "prod"})
+
+
+def of_domain(name: str, domain: str, provider: dict[str, Any] | None = None) -> Document:
+    """A MeshIdentity of a mesh with a trust domain."""
+    key = Key("MeshIdentity", name, "a")
+    spec = {
+        "selector": {"dataplane": {}},
+        "spiffeID": {"trustDomain": domain},
+        "provider": {"type": "Bundled", "bundled": provider or GENERATED},
+    }
+    return Document(key, {"type": key.type, "mesh": key.mesh, "name": "a", "spec": spec})
+
+
+def inline(pair: KeyPair) -> dict[str, Any]:
+    ca = {
+        field: {"type": "InsecureInline", "insecureInline": {"value": text.decode()}}
+        for field, text in (("certificate", pair.certificate), ("privateKey", pair.key))
+    }
+    return {"ca": ca, "insecureAllowSelfSigned": True}
+
+
+@pytest.mark.parametrize(
+    ("of_prod", "domain", "whose"),
+    [
+        ((), "prod", "Mesh prod"),
+        ((of_domain("prod", "prod.here.local"),), "prod.here.local", "MeshIdentity prod/a"),
+    ],
+)
+def test_nobody_signs_for_the_trust_domain_of_another_mesh(
+    of_prod: tuple[Document, ...], domain: str, whose: str
+) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.write(PLAIN, PROD, *of_prod, of_domain("default", domain))
+        keeper = rig.keeper()
+        await keeper.sweep(await rig.world())
+
+        assert set(keeper.faults) == {"default/a"}
+        assert keeper.faults["default/a"].path == "spec.spiffeID.trustDomain"
+        assert f"`{domain}`, which is the trust domain of {whose}" in keeper.faults["default/a"].message
+        assert await record(rig) == NO_TRUST
+
+    run(test)
+
+
+def test_two_meshes_have_a_trust_domain_together_where_they_have_one_authority() -> None:
+    pair, authority = new_authority()
+
+    async def test(rig: Rig) -> None:
+        await rig.write(PLAIN, PROD)
+        await rig.write(*(of_domain(name, "prod.here.local", inline(pair)) for name in ("prod", "default")))
+        keeper = rig.keeper()
+        await keeper.sweep(await rig.world())
+
+        assert not keeper.faults
+        assert [root.fingerprint for root in (await record(rig)).roots] == [authority.fingerprint]
+
+    run(test)
+
+
+def test_who_signed_already_does_not_sign_for_the_trust_domain_of_another_mesh() -> None:
+    """Its authority is in memory, and its record says that it signs."""
+
+    async def test(rig: Rig) -> None:
+        in_default = AuthorityRef("MeshIdentity", "default", "a")
+        signers = Signers(lambda: rig.now, AuthoritySources(read_file, lambda _name: None))
+        await rig.write(PLAIN, PROD, of_domain("prod", "prod.here.local"), of_domain("default", "mine.local"))
+        await rig.at(60)
+        assert isinstance(signers.of(await rig.world(), in_default), Authority)
+
+        await rig.write(of_domain("default", "prod.here.local"))
+        assert isinstance(signers.of(await rig.world(), in_default), Violation)
 
     run(test)
