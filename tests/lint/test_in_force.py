@@ -25,7 +25,7 @@ HOLDS_ALL_THE_SAME: Final = {"redundant", "overridden", "no-effect"}
 """Findings about what is in force, but would be so without the policy, at one place or another."""
 
 
-@for_meshes(also=(195, 652))
+@for_meshes(also=(195, 652, 712))
 def test_what_is_said_to_have_no_effect_is_in_force_nowhere(mesh: Mesh) -> None:
     assert_in_force_nowhere(mesh.world())
 

@@ -48,7 +48,8 @@ def meaningless_reason(  # noqa: PLR0913  # all that is known of the field
     if is_grpc_client(dataplane) and scope.destination is not None and not _is_called(parts, by=policy):
         return _NO_GRPC
     if scope.inbound_index is None:
-        return _protocol_reason(policy, path, conf_fields, _protocol_to(parts))
+        protocol = _protocol_to(parts)
+        return _route_reason(scope, protocol) or _protocol_reason(policy, path, conf_fields, protocol)
     protocol = _protocols(dataplane).get(scope.inbound_index)
     return _NOT_SERVED if protocol is None else _protocol_reason(policy, path, conf_fields, protocol)
 
@@ -64,6 +65,14 @@ def _is_called(parts: DestinationParts | None, *, by: Policy[Any]) -> bool:
 def _protocol_to(parts: DestinationParts | None) -> Protocol | None:
     """The protocol of the outbounds to a destination; None without outbounds."""
     return parts.outbounds[0].outbound.protocol if parts is not None and parts.outbounds else None
+
+
+def _route_reason(scope: ConfScope, protocol: Protocol | None) -> str:
+    """Why the routes of a scope take nothing."""
+    is_http_alone = any(route.type == _HTTP_ROUTE for route in scope.contributors)
+    if protocol is None or protocol.is_http or not is_http_alone:
+        return ""
+    return f"has no effect: a {_HTTP_ROUTE} has no meaning where {protocol} is spoken"
 
 
 def _protocol_reason(policy: Policy[Any], path: str, conf_fields: Iterable[str], protocol: Protocol | None) -> str:
