@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from cp.model.document import Document
+from cp.model.made_here import MADE_HERE
 from cp.store.files import FilesStore
 from cp.store.memory import MemoryStore
 from cp.store.open import open_store
@@ -68,16 +70,23 @@ def test_any_other_url_is_answered_with_what_is_possible(url: str) -> None:
         run(kind(url))
 
 
+def made_here(name: str) -> Document:
+    """A Secret as the control plane writes its own."""
+    document = secret(name, b"x")
+    return Document(document.key, {**document.data, "labels": dict(MADE_HERE)})
+
+
 def test_authorities_are_kept_beside_a_folder_and_nothing_else_that_is_secret(tmp_path: Path) -> None:
     (tmp_path / "mesh").mkdir()
-    trust, made = secret("default.ca-trust", b"x"), secret("default.ca-builtin-key-ca-1", b"x")
+    trust, made = made_here("default.ca-trust"), made_here("default.ca-builtin-key-ca-1")
     beside = f"sqlite:///{tmp_path}/koguma.db"
 
     async def scenario() -> None:
         async with open_store(f"dir:{tmp_path}/mesh", beside) as store:
             await store.write(Put(trust, ABSENT), Put(made, ABSENT))
-            with pytest.raises(ReadOnly):
-                await store.write(Put(secret("ours", b"x")))
+            for named in ("ours", "default.ca-builtin-key-ca-2"):
+                with pytest.raises(ReadOnly):
+                    await store.write(Put(secret(named, b"x")))
         async with open_store(f"dir:{tmp_path}/mesh", beside) as store:
             assert set(contained(await store.read())) == {trust.key, made.key}
 
