@@ -1,5 +1,6 @@
 """A certificate authority of a test's own, which signs whatever the test wants."""
 
+import socket
 import ssl
 import time
 from dataclasses import dataclass
@@ -8,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
+from tests.support.loopback import Address
 from tests.support.mesh import secret
 
 HOUR = timedelta(hours=1)
@@ -75,6 +78,23 @@ class Authority:
     def secrets(self, name: str = "ca-1") -> tuple[dict[str, Any], ...]:
         """The Secrets to which it refers as a provided backend."""
         return secret(f"{name}-cert", self.certificate), secret(f"{name}-key", self.key)
+
+
+def certificate_of(address: Address) -> x509.Certificate:
+    """The certificate with which a proxy of the mesh answers. It shows it before it asks for the caller's."""
+    context = unverified()
+    context.set_alpn_protocols(["kuma"])
+    with socket.create_connection(address, 5) as connection, context.wrap_socket(connection) as over_tls:
+        return x509.load_der_x509_certificate(over_tls.getpeercert(binary_form=True) or b"")
+
+
+def is_signed_by(certificate: x509.Certificate, authority: bytes) -> bool:
+    """Whether an authority, in PEM, has signed a certificate; it may have the name of another one."""
+    try:
+        certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(authority))
+    except (InvalidSignature, ValueError):
+        return False
+    return True
 
 
 def provided(name: str = "ca-1", mode: str = "STRICT") -> dict[str, Any]:
