@@ -21,7 +21,7 @@ from cp.resources.services import ServiceIdentity
 from cp.resources.spiffe import SCHEME
 from cp.resources.world import Table, World
 from cp.rules.matching import in_force
-from cp.translate.view.dataplanes import SERVICE_TAG
+from cp.translate.view.dataplanes import SERVICE_TAG, DataplanePort
 from cp.translate.view.services import ports_behind, service_of
 from generators.envoy.permissions import service_uri
 from generators.proxy import Backend, CertificateName, Inbound, MeshTls, Trust, TrustDomain
@@ -94,9 +94,12 @@ def caller_tls(world: World, mesh: str) -> CallerTls | None:
 
 def with_tls(backend: Backend, world: World, mesh: str, destination: Destination, caller: CallerTls | None) -> Backend:
     """A backend with the TLS that a caller has to speak with its proxies. What is outside the mesh has its own."""
-    if caller is None or backend.external or not _answers_with_tls(world, mesh, destination):
+    if caller is None or backend.external:
         return backend
-    uris = service_identities(world, mesh, destination)
+    ports = ports_behind(world, mesh, destination)
+    if not _answer_with_tls(world, mesh, ports):
+        return backend
+    uris = _identities_behind(world, mesh, destination, ports)
     tls = MeshTls(
         mesh,
         tuple(map(CertificateName, uris)) or _anybody(caller.domains),
@@ -130,11 +133,11 @@ def _is_certified(world: World, mesh: str) -> bool:
     return resource is not None and resource.spec.authority is not None
 
 
-def _answers_with_tls(world: World, mesh: str, destination: Destination) -> bool:
-    """Whether all proxies of a destination speak TLS; a cluster of Envoy's speaks it with all of them, or with none."""
+def _answer_with_tls(world: World, mesh: str, ports: Iterable[DataplanePort]) -> bool:
+    """Whether all these proxies speak TLS; a cluster of Envoy's speaks it with all of them, or with none."""
     if _is_certified(world, mesh):
         return True
-    dataplanes = _dataplanes(world, mesh, destination)
+    dataplanes = _dataplanes(ports)
     return bool(dataplanes) and all(answers_with_tls(world, dataplane) for dataplane in dataplanes)
 
 
@@ -188,7 +191,9 @@ def _anybody(domains: Iterable[str]) -> tuple[CertificateName, ...]:
     return tuple(CertificateName(f"spiffe://{domain}/", is_prefix=True) for domain in domains)
 
 
-def service_identities(world: World, mesh: str, destination: Destination) -> tuple[str, ...]:
+def _identities_behind(
+    world: World, mesh: str, destination: Destination, ports: Collection[DataplanePort]
+) -> tuple[str, ...]:
     """The names of those who may answer for a destination, as their certificates have them.
 
     A service that lists them has these. Otherwise they are those of the proxies behind it, now and soon (record 0057).
@@ -197,8 +202,8 @@ def service_identities(world: World, mesh: str, destination: Destination) -> tup
     listed = getattr(service_and_port[0].spec, "identities", None) if service_and_port is not None else None
     if service_and_port is not None and listed:
         return tuple(sorted(set(_listed(service_and_port[0].mesh, listed))))
-    by_tag = set(_names_by_tag(world, mesh, destination)) if _is_certified(world, mesh) else set[str]()
-    by_identity = (workload_ids(world, dataplane) for dataplane in _dataplanes(world, mesh, destination))
+    by_tag = set(_names_by_tag(mesh, destination, ports)) if _is_certified(world, mesh) else set[str]()
+    by_identity = (workload_ids(world, dataplane) for dataplane in _dataplanes(ports))
     return tuple(sorted(by_tag.union(*by_identity)))
 
 
@@ -207,19 +212,17 @@ def _listed(mesh: str, identities: Iterable[ServiceIdentity]) -> Iterator[str]:
         yield identity.value if identity.type == "SpiffeID" else service_uri(mesh, identity.value)
 
 
-def _names_by_tag(world: World, mesh: str, destination: Destination) -> Iterator[str]:
+def _names_by_tag(mesh: str, destination: Destination, ports: Iterable[DataplanePort]) -> Iterator[str]:
     """The names that an authority of the mesh gives them."""
     if not destination.is_real:
         yield service_uri(mesh, destination.service)
         return
-    for port in ports_behind(world, mesh, destination):
+    for port in ports:
         if (tag := port.tags.get(SERVICE_TAG)) is not None:
             yield service_uri(mesh, tag)
 
 
-def _dataplanes(world: World, mesh: str, destination: Destination) -> Collection[Resource]:
-    """The Dataplanes of those who answer for a destination."""
-    ports = ports_behind(world, mesh, destination)
+def _dataplanes(ports: Iterable[DataplanePort]) -> Collection[Resource]:
     return {port.dataplane.name: port.dataplane for port in ports}.values()
 
 
