@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 from cp.model.canonical import canonical_json
 from cp.model.failure import failure
 from cp.model.names import kri
-from cp.policies import Policies
+from cp.policies import Policies, Policy
 from cp.resources.schema import decode
 from cp.resources.world import World
 from cp.rules import CombinedConf, PolicyItem, PolicyRules, TagCondition
@@ -75,17 +75,11 @@ class InboundStage:
 
     def _result(self, world: World, mesh: str, rules: Rules, index: int, inbound: Inbound) -> InboundResult:
         effective = of_inbound(self._defaults, rules, index)
-        inbound = self._admitted(inbound, effective)
+        inbound = admitted(self._admitting, inbound, effective)
         clients = tuple(self._clients(world, mesh, rules, index, inbound))
         task = Task(inbound, self._writers.confs(world, mesh, effective), clients=clients)
         guard = InboundGuard.of(inbound, clients, self._judging)
         return InboundResult(inbound, effective, task, self._fragments.get(task), guard)
-
-    def _admitted(self, inbound: Inbound, effective: Effective) -> Inbound:
-        for policy in self._admitting:
-            if (conf := effective.get(policy.kind.name)) is not None:
-                inbound = policy.admit(decode(policy.conf, conf.value), inbound)
-        return inbound
 
     def _clients(
         self, world: World, mesh: str, rules: Rules, index: int, inbound: Inbound
@@ -97,6 +91,14 @@ class InboundStage:
             confs = _confs_of_clients(world, mesh, rules[kind], index, has_tls=has_tls) if kind in rules else ()
             if confs or kind in judging:
                 yield kind, confs
+
+
+def admitted(policies: Iterable[Policy[Any]], inbound: Inbound, effective: Effective) -> Inbound:
+    """An inbound as policies have callers speak with it."""
+    for policy in policies:
+        if (conf := effective.get(policy.kind.name)) is not None:
+            inbound = policy.admit(decode(policy.conf, conf.value), inbound)
+    return inbound
 
 
 def _confs_of_clients(

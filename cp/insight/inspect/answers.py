@@ -16,8 +16,10 @@ from cp.rules import MATCHES_TAG, PolicyRules, ResourceRule, SubsetRule, SubsetR
 from cp.rules.matching import MatchedPolicy, match
 from cp.rules.matching.profile import gateway_of, listeners, sections
 from cp.rules.merging import Origin
-from cp.translate.compiler import Compiler
-from cp.translate.view.mtls import inbound_tls
+from cp.translate.effective import of_inbound, rules_of
+from cp.translate.inbound import admitted
+from cp.translate.view.mtls import inbound_tls, secured
+from cp.translate.view.proxies import inbounds
 
 Data: TypeAlias = dict[str, Any]
 
@@ -77,12 +79,12 @@ def _warnings(world: World, dataplane: Resource, rules: PolicyRules) -> list[str
 
 def _unjudged(world: World, dataplane: Resource, rules: PolicyRules) -> Iterator[str]:
     """Warnings about inbounds that also take calls in plain text, of which nobody knows who makes them."""
-    if not rules.shape.side_by_side or inbound_tls(world, dataplane) is None:
-        return
-    for result in Compiler(discover()).proxy(world, dataplane).inbounds:
-        if result.inbound.tls is not None and result.inbound.is_permissive:
+    tls = inbound_tls(world, dataplane) if rules.shape.side_by_side else None
+    for index, inbound in () if tls is None else inbounds(dataplane):
+        served = admitted(discover(), secured(inbound, tls), of_inbound({}, rules_of(world, dataplane), index))
+        if served.is_permissive:
             whoever = "whoever speaks plain text is asked for no permission"
-            yield f"{dataplane.key}: {whoever} at port {result.inbound.port}"
+            yield f"{dataplane.key}: {whoever} at port {inbound.port}"
 
 
 def _kind_data(world: World, dataplane: Resource, rules: PolicyRules) -> Data:
