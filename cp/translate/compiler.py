@@ -85,6 +85,9 @@ class CompiledProxy:
         return Snapshot(self.proxy_class.part, *shared, *trusted, self.part)
 
 
+_OwnResults: TypeAlias = tuple[tuple[InboundResult, ...], SidecarResult, CaptureResult | None]
+"""The inbounds of a proxy, its sidecar and its capture."""
+
 _ClassKey: TypeAlias = tuple[str, OutboundPolicies, Caller]
 """What tells classes with the same outbounds apart. The mesh is in it, as outbounds are alike in two meshes."""
 
@@ -176,8 +179,7 @@ class Compiler:
         every resource to which a conf may refer: to find out whether a conf refers to one of those that changed would
         cost more than to work the inbounds out again. Inbounds of which some could not be made are tried again.
         """
-        mesh, capture = dataplane.mesh, capture_of(world, dataplane)
-        tls = inbound_tls(world, dataplane)
+        mesh, capture, tls = dataplane.mesh, capture_of(world, dataplane), inbound_tls(world, dataplane)
         trust = self._trust(world, mesh)
         if (
             before is not None
@@ -188,40 +190,28 @@ class Compiler:
             and not before.own_failures
             and backend_refs.same(before.proxy_class.world, world, mesh)
         ):
-            return CompiledProxy(  # `replace` takes several times as long, and this is done for every proxy
-                dataplane,
-                proxy_class,
-                tls,
-                before.inbounds,
-                before.sidecar,
-                before.capture_result,
-                before.part,
-                policies,
-                trust,
-            )
-        rules = rules_of(world, dataplane)
+            # `replace` takes several times as long, and this is done for every proxy.
+            own = before.inbounds, before.sidecar, before.capture_result, before.part
+            return CompiledProxy(dataplane, proxy_class, tls, *own, policies, trust)
+        results, sidecar, captured = self._own_results(world, dataplane, tls, capture)
+        if before is not None:
+            results, sidecar, captured = _with_last_good(before, results, sidecar, captured)
+        fragments = [result.fragment for result in (*results, sidecar, captured) if result is not None]
+        own = results, sidecar, captured, SnapshotPart(resources_of(fragments))
+        return CompiledProxy(dataplane, proxy_class, tls, *own, policies, trust, failures_of(fragments))
+
+    def _own_results(
+        self, world: World, dataplane: Resource, tls: InboundTls | None, capture: Capture | None
+    ) -> _OwnResults:
+        """What only this proxy has, worked out anew."""
+        mesh, rules = dataplane.mesh, rules_of(world, dataplane)
         results = tuple(
             self._translator.inbounds.result(world, mesh, rules, index, secured(inbound, tls))
             for index, inbound in inbounds(dataplane)
         )
         sidecar = self._translator.sidecars.result(world, rules, dataplane)
         captured = None if capture is None else self._translator.captures.result(world, mesh, rules, capture)
-        if before is not None:
-            results, sidecar, captured = _with_last_good(before, results, sidecar, captured)
-        fragments = [result.fragment for result in (*results, sidecar, captured) if result is not None]
-        part = SnapshotPart(resources_of(fragments))
-        return CompiledProxy(
-            dataplane=dataplane,
-            proxy_class=proxy_class,
-            tls=tls,
-            inbounds=results,
-            sidecar=sidecar,
-            capture_result=captured,
-            part=part,
-            inbound_policies=policies,
-            trust=trust,
-            own_failures=failures_of(fragments),
-        )
+        return results, sidecar, captured
 
     def _trust(self, world: World, mesh: str) -> TrustResult | None:
         if mesh not in self._trusted:
@@ -231,7 +221,7 @@ class Compiler:
 
 def _with_last_good(
     before: CompiledProxy, results: tuple[InboundResult, ...], sidecar: SidecarResult, captured: CaptureResult | None
-) -> tuple[tuple[InboundResult, ...], SidecarResult, CaptureResult | None]:
+) -> _OwnResults:
     """The same results, with the last good fragment in place of each that could not be made."""
     last = {_port(result): result for result in before.inbounds}
     kept = tuple(_inbound_with_last_good(last.get(_port(result)), result) for result in results)
