@@ -123,10 +123,10 @@ async def control_plane(settings: Settings) -> AsyncIterator[RunningControlPlane
         if settings.stores_admin_token:
             await SigningKeys(store, kinds(discover())).make_admin_token()
         proxies = await stack.enter_async_context(AsyncExitStack())
-        of_proxies = certificate if settings.serves_proxies_over_tls else None
-        serving = await proxies.enter_async_context(_serving(settings, store, ProxyDoor(of_proxies, token_keys)))
+        door = ProxyDoor(certificate if settings.serves_proxies_over_tls else None, token_keys)
+        serving = await proxies.enter_async_context(_serving(settings, store, door))
         await stack.enter_async_context(in_background(keeper.keep()))
-        collaborators = _collaborators(settings, store, serving, ProxyDoor(of_proxies, token_keys), keeper)
+        collaborators = _collaborators(settings, store, serving, door, keeper)
         await proxies.enter_async_context(_registrations(settings, collaborators, serving))
         await proxies.enter_async_context(trust_kept(serving.trust))
         stack.callback(collaborators.works.close)
