@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 import typer
 
+from cp.cli.options import authority_option, token_option
 from cp.client.credentials import NO_CREDENTIALS, Credentials, authority_in
 from cp.client.problem import Problem
 from cp.model.hosts import is_loopback
@@ -41,25 +42,8 @@ TokenFile = Annotated[
         "none.",
     ),
 ]
-Token = Annotated[
-    str,
-    typer.Option(
-        "--token",
-        envvar=["KOGUMA_TOKEN"],
-        metavar="TOKEN",
-        help="The token itself. Other users of the machine may see it in the list of processes.",
-    ),
-]
-AuthorityFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--ca-cert-file",
-        envvar=["KOGUMA_CA_CERT_FILE"],
-        metavar="FILE",
-        help="The authority of the control plane's certificate: koguma-cp-ca.crt in its work folder. Default: what "
-        "this machine trusts.",
-    ),
-]
+Token = Annotated[str, token_option("--token", "KOGUMA_TOKEN")]
+AuthorityFile = Annotated[Path | None, authority_option("KOGUMA_CA_CERT_FILE", "what this machine trusts")]
 
 
 @dataclass(frozen=True, slots=True)

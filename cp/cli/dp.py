@@ -24,7 +24,7 @@ from cp.agent.log_sinks import LogSinks
 from cp.agent.metrics_push import pushed_metrics
 from cp.agent.token_secret import TokenSecret
 from cp.cli.connection import ADDRESS, credentials_of, warn_of_plain_text
-from cp.cli.options import WorkDir
+from cp.cli.options import WorkDir, authority_option, token_option
 from cp.cli.types import known_kinds
 from cp.cli.validate import findings_before_write, print_findings
 from cp.client.client import connect
@@ -80,23 +80,11 @@ TokenFile = Annotated[
         help="A file with the token of the proxy (koguma generate dataplane-token). It is read again when it changes.",
     ),
 ]
-Token = Annotated[
-    str,
-    typer.Option(
-        "--dataplane-token",
-        envvar=["KUMA_DATAPLANE_RUNTIME_TOKEN"],
-        metavar="TOKEN",
-        help="The token itself. Other users of the machine may see it in the list of processes.",
-    ),
-]
+Token = Annotated[str, token_option("--dataplane-token", "KUMA_DATAPLANE_RUNTIME_TOKEN")]
 AuthorityFile = Annotated[
     Path | None,
-    typer.Option(
-        "--ca-cert-file",
-        envvar=["KUMA_CONTROL_PLANE_CA_CERT_FILE"],
-        metavar="FILE",
-        help="The authority of the control plane's certificate: koguma-cp-ca.crt in its work folder. Default: what "
-        "this machine trusts or, for Envoy, what the control plane names.",
+    authority_option(
+        "KUMA_CONTROL_PLANE_CA_CERT_FILE", "what this machine trusts or, for Envoy, what the control plane names"
     ),
 ]
 AuthorityText = Annotated[

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -22,6 +22,18 @@ class DataFormat(StrEnum):
 
     YAML = "yaml"
     JSON = "json"
+
+
+def token_option(name: str, variable: str) -> Any:
+    """A token as it is, beside the option for a file with it."""
+    text = "The token itself. Other users of the machine may see it in the list of processes."
+    return typer.Option(name, envvar=[variable], metavar="TOKEN", help=text)
+
+
+def authority_option(variable: str, default: str) -> Any:
+    """Whom to trust to sign the certificate of a control plane."""
+    text = f"The authority of the control plane's certificate: koguma-cp-ca.crt in its work folder. Default: {default}."
+    return typer.Option("--ca-cert-file", envvar=[variable], metavar="FILE", help=text)
 
 
 Mesh = Annotated[str, typer.Option("--mesh", "-m", help="The mesh.")]
