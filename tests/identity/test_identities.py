@@ -17,12 +17,13 @@ from envoy.extensions.transport_sockets.tls.v3.secret_pb2 import Secret
 from cp.ads.connection import Connection
 from cp.ads.hub import Hub
 from cp.ads.session.messages import Node
-from cp.identity.identities import MOST_CHARACTERS, MOST_NAMES
+from cp.identity.identities import MOST_CHARACTERS, MOST_NAMES, names_by_tags
 from cp.identity.trust import TrustRecord, record_document
 from cp.metrics import Metrics
 from cp.model.document import Document
+from cp.model.names import Key
 from cp.model.secret_names import trust_key
-from cp.policies import discover
+from cp.policies import discover, kinds
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.serving.identities import JITTER, RENEWED_AFTER, RETRIED_AFTER, Identities
@@ -33,6 +34,7 @@ from cp.store.port import Delete, Put
 from cp.translate.compiler import CompiledProxy
 from cp.translate.packing import SECRET
 from generators.envoy.names import mesh_identity
+from generators.envoy.permissions import uri_conditions
 from tests.identity.meshes import NOW, PLAIN, dataplane, mesh, new_authority, provided, proxy, trusting, world
 from tests.support.waiting import eventually_on_loop
 
@@ -467,3 +469,20 @@ def test_an_authority_that_has_expired_signs_nothing_more(*, is_followed: bool) 
     assert identities.part(now, proxy(now)) is part
     identities.part(now, proxy(now, "api-1"))
     assert "has expired at 2027-01-15T09:00:00+00:00" in identities.faults["default.api-1"]
+
+
+def test_the_names_in_a_certificate_are_those_by_which_permissions_know_a_proxy() -> None:
+    networking = {"address": "10.0.0.1", "inbound": [{"port": 80, "tags": {"kuma.io/service": "web", "team": "red"}}]}
+    web = Document(
+        Key("Dataplane", "default", "web"),
+        {"type": "Dataplane", "mesh": "default", "name": "web", "networking": networking},
+    )
+    (stored,) = World.of([web], kinds(discover())).table("Dataplane", "default")
+    by_tags = {"tags": {"kuma.io/service": "web", "team": "red"}}
+
+    names = names_by_tags(stored)
+
+    conditions = list(uri_conditions(by_tags, "default"))
+    assert len(conditions) == 2
+    assert all(condition.holds(names) for condition in conditions)
+    assert not any(condition.holds(names) for condition in uri_conditions({"tags": {"team": "blue"}}, "default"))
