@@ -16,7 +16,6 @@ from cp.resources.checks import above_zero, must_be_set, one_of
 from cp.resources.schema import Schema, check
 
 PROXY_TYPES: Final = ("dataplane", "ingress", "egress")
-ADMIN: Final = "mesh-system:admin"
 
 _SKEW: Final = 5
 """Seconds by which clocks may differ: so much earlier a token begins, and so much later it ends."""

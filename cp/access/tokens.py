@@ -16,11 +16,11 @@ from jwt import InvalidTokenError, api_jws
 
 from cp.access.keys import KeyRing, Purpose
 from cp.resources.dataplane import Dataplane
+from cp.resources.labels import WORKLOAD_LABEL
 from cp.resources.resource import Resource
 
 ALGORITHM: Final = "RS256"
 MOST_CHARACTERS: Final = 16 * 1024
-WORKLOAD_LABEL: Final = "kuma.io/workload"
 
 _END_OF_TIME: Final = 2**53
 """Seconds. A later moment is no exact number in JSON (RFC 8259, section 6)."""

@@ -25,6 +25,7 @@ from cp.api.collaborators import BootstrapDefaults, Collaborators
 from cp.api.crud import must_be_run, must_be_writable
 from cp.api.errors import (
     BAD_REQUEST,
+    CHALLENGE,
     FORBIDDEN,
     NOT_FOUND,
     TOLD,
@@ -39,6 +40,8 @@ from cp.model.names import Key, ProxyId, proxy_id
 from cp.model.registration import OWNER, RESOURCE, label, labelled, registered, unlabelled
 from cp.model.source import read_documents
 from cp.resources.client import CLIENT_LABEL, GRPC
+from cp.resources.dataplane import SERVICE_TAG
+from cp.resources.labels import WORKLOAD_LABEL
 from cp.resources.parse import parse
 from cp.resources.world import World
 from cp.serving.server_certificate import ServedCertificate, is_authority
@@ -50,13 +53,10 @@ _DATAPLANE: Final = "Dataplane"
 _MESH: Final = "Mesh"
 _ENVOY: Final = "dataplane"
 _GRPC: Final = "grpc"
-_SERVICE: Final = "kuma.io/service"
-_WORKLOAD: Final = "kuma.io/workload"
 _ZONE: Final = "kuma.io/zone"
 _DELTA: Final = "feature-delta-grpc"
 _LOOPBACK: Final = "127.0.0.1"
 _LOCALHOST: Final = "localhost"
-CHALLENGE: Final = MappingProxyType({"www-authenticate": 'Bearer realm="koguma"'})
 _FORBIDDEN: Final = "forbidden"
 """The sort of refusal of a good token that is for another proxy."""
 
@@ -380,10 +380,10 @@ def _service(data: Mapping[str, Any]) -> str:
     networking = _networking(data)
     inbounds = networking.get("inbound")
     for tagged in (*(inbounds if isinstance(inbounds, list) else ()), networking.get("gateway")):
-        if name := _mapping(_mapping(tagged).get("tags")).get(_SERVICE):
+        if name := _mapping(_mapping(tagged).get("tags")).get(SERVICE_TAG):
             return str(name)
     labels = _labels(data)
-    return str(labels.get(_WORKLOAD) or labels.get(_SERVICE) or "")
+    return str(labels.get(WORKLOAD_LABEL) or labels.get(SERVICE_TAG) or "")
 
 
 def _host(request: Request) -> str:

@@ -14,7 +14,7 @@ from starlette.types import Scope
 
 from cp.access.rights import INSPECTION, NOBODY, AccessDecision, AccessRequest, Rights, User, Verb, of_resource
 from cp.access.tokens import DataplaneClaims, TokenRefused, admits
-from cp.api.errors import FORBIDDEN, TOLD, UNAUTHORIZED, ApiError, RequestFault
+from cp.api.errors import CHALLENGE, FORBIDDEN, TOLD, UNAUTHORIZED, ApiError, RequestFault
 from cp.identity.workloads import is_named_by_workload
 from cp.model.document import Document
 from cp.model.names import Key
@@ -24,8 +24,6 @@ from cp.resources.world import World
 
 _LISTED: Final = 10
 _CALLER: Final = "koguma.caller"
-_CHALLENGE: Final = {"www-authenticate": 'Bearer realm="koguma"'}
-"""What a 401 has to come with (RFC 6750, section 3)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +103,7 @@ class ApiCaller:
         if self.user == NOBODY:
             hint = "send a user token as `Authorization: Bearer …` (koguma: --token-file or KOGUMA_TOKEN_FILE)"
             detail = f"{refusals[0]}{more}; {hint}"
-            return ApiError(UNAUTHORIZED, "Authentication required", detail, faults, _CHALLENGE)
+            return ApiError(UNAUTHORIZED, "Authentication required", detail, faults, CHALLENGE)
         hint = "an administrator grants rights (KOGUMA_ACCESS_FILE)"
         hint = "a token of a proxy opens its own Dataplane alone" if self.proxy is not None else hint
         return ApiError(FORBIDDEN, "Access denied", f"{refusals[0]}{more}; {hint}", faults)
@@ -118,7 +116,7 @@ def _permission(verb: Verb, key: Key) -> AccessRequest:
 def unauthenticated(reason: str) -> ApiError:
     """A token that opens nothing."""
     detail = f"the token is not accepted: {reason}"
-    challenge = {"www-authenticate": f'{_CHALLENGE["www-authenticate"]}, error="invalid_token"'}
+    challenge = {"www-authenticate": f'{CHALLENGE["www-authenticate"]}, error="invalid_token"'}
     return ApiError(UNAUTHORIZED, "Authentication failed", detail, headers=challenge)
 
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final
 
 from starlette.responses import JSONResponse
 
 from cp.model.violation import Finding
+
+CHALLENGE: Final = MappingProxyType({"www-authenticate": 'Bearer realm="koguma"'})
+"""What a 401 has to come with (RFC 6750, section 3)."""
 
 BAD_REQUEST: Final = 400
 UNAUTHORIZED: Final = 401

@@ -14,8 +14,8 @@ from cp.model.memo import Memo
 from cp.model.remembered import remembered
 from cp.model.secret_names import identity_trust_key
 from cp.model.violation import Violation
-from cp.resources.labels import ZONE_LABEL
-from cp.resources.mesh_identity import WORKLOAD_LABEL, MeshIdentity
+from cp.resources.labels import WORKLOAD_LABEL, ZONE_LABEL
+from cp.resources.mesh_identity import MeshIdentity
 from cp.resources.resource import Resource
 from cp.resources.spiffe import (
     SCHEME,

@@ -20,6 +20,9 @@ ORIGIN_LABEL: Final = "kuma.io/origin"
 ZONE_LABEL: Final = "kuma.io/zone"
 """A label of resources, and a tag of inbounds and gateways."""
 
+WORKLOAD_LABEL: Final = "kuma.io/workload"
+"""Whose proxy a Dataplane is. Tokens can name it, and names of proxies can be made of it."""
+
 ENVIRONMENT_LABEL: Final = "kuma.io/env"
 ZONE: Final = "default"
 """The zone of a control plane that is the only one, as in Kuma."""

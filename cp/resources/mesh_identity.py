@@ -17,7 +17,7 @@ from cp.model.source import NAMESPACE_LABEL
 from cp.model.violation import Violation, at
 from cp.resources.checks import LONGEST_NAME, above_zero, absent, longest_name, must_be_set, not_negative
 from cp.resources.kinds import DocumentMeta, Kind
-from cp.resources.labels import ZONE, ZONE_LABEL
+from cp.resources.labels import WORKLOAD_LABEL, ZONE, ZONE_LABEL
 from cp.resources.mesh_trust import LONGEST_DOMAIN
 from cp.resources.schema import Schema, shortened
 from cp.resources.services import LabelSelector
@@ -31,9 +31,6 @@ from cp.resources.spiffe import (
     read_template,
     render,
 )
-
-WORKLOAD_LABEL: Final = "kuma.io/workload"
-"""The label of a Dataplane that says which workload it is for."""
 
 ACCOUNT_LABEL: Final = "k8s.kuma.io/service-account"
 

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from cp.model.dependency import DependentValues, Name
 from cp.model.names import Destination, Identity
-from cp.rules.items import SERVICE_TAG
+from cp.resources.dataplane import SERVICE_TAG
 from cp.rules.merging import MergedConf
 
 Call: TypeAlias = tuple[Destination, tuple[Identity, ...], str]

@@ -6,9 +6,10 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
 from cp.model.dependency import EVERYTHING, ChangeScope, Name
+from cp.resources.dataplane import SERVICE_TAG
 from cp.resources.resource import Resource
 from cp.rules.item_index import names_route_at_top, resources_meant
-from cp.rules.items import SERVICE_TAG, PolicyItem, items, reference, shape_of, tags_of
+from cp.rules.items import PolicyItem, items, reference, shape_of, tags_of
 from cp.rules.targets import TargetTables
 
 _BROAD: Final = frozenset({"Mesh", "MeshSubset", "MeshGateway"})

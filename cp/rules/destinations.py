@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from cp.model.names import Destination, Identity
+from cp.resources.dataplane import SERVICE_TAG
 from cp.rules.build import PolicyRules
 from cp.rules.calls import names_of_call
 from cp.rules.combined import CombinedConf
-from cp.rules.items import SERVICE_TAG
 from cp.rules.merging import NOTHING, MergedConf
 from cp.rules.subsets import MATCHES_TAG
 

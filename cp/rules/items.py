@@ -10,13 +10,13 @@ from typing import Any, Final
 from cp.model.names import Identity
 from cp.model.paths import step
 from cp.model.target import RANK, REAL, TargetRef
+from cp.resources.dataplane import SERVICE_TAG
 from cp.resources.kinds import PolicyShape
 from cp.resources.resource import Resource
 from cp.rules.matching import target_of, top_of
 from cp.rules.matching.order import Strength, attributes, gateway_tags, names, role
 from cp.rules.merging import Conf, Layer, MergeOptions, Origin
 
-SERVICE_TAG: Final = "kuma.io/service"
 _OLD_SERVICE_NAME: Final = re.compile(r"([^_]+)_([^_]+)_svc(?:_([0-9]+))?")
 
 Tags = frozenset[tuple[str, str]]

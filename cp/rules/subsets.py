@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from cp.model.remembered import remembered
+from cp.resources.dataplane import SERVICE_TAG
 from cp.rules.combined import CombinedConf, MergeCache
-from cp.rules.items import SERVICE_TAG, PolicyItem, Tags
+from cp.rules.items import PolicyItem, Tags
 from cp.rules.partition import Part, TagCondition, parts
 
 MATCHES_TAG: Final = "__rule-matches-hash__"

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from cp.resources.dataplane import SERVICE_TAG
 from cp.resources.resource import Resource
 from cp.resources.world import Table
-from cp.rules.items import SERVICE_TAG, PolicyItem, Tags, items, tags_of
+from cp.rules.items import PolicyItem, Tags, items, tags_of
 from cp.rules.matches import matches_hash
 from cp.rules.matching import routes_at_top, top_of
 from cp.rules.subsets import MATCHES_TAG, TaggedItem

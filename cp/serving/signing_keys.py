@@ -15,7 +15,7 @@ from typing import Final
 
 import structlog
 
-from cp.access.issue import ADMIN, UserTokenRequest, new_token
+from cp.access.issue import UserTokenRequest, new_token
 from cp.access.keys import (
     ADMIN_TOKEN,
     FIRST_SERIAL,
@@ -27,6 +27,7 @@ from cp.access.keys import (
     signing_key,
     signing_secret,
 )
+from cp.access.rights import ADMIN
 from cp.model.document import Document
 from cp.model.duration import Duration
 from cp.model.made_here import MADE_HERE

@@ -15,6 +15,7 @@ from typing import Final, TypeAlias
 
 from cp.identity.workloads import workload_identities
 from cp.model.dependency import ANY, EVERYTHING, NOTHING, ChangeScope, Name
+from cp.resources.dataplane import SERVICE_TAG
 from cp.resources.resource import Resource
 from cp.resources.world import Table, World
 from cp.rules.changes import scope_of_policies
@@ -22,7 +23,7 @@ from cp.rules.item_index import names_route_at_top
 from cp.rules.matching import top_of
 from cp.rules.targets import TargetTables
 from cp.translate.view.backend_refs import REFERRED
-from cp.translate.view.dataplanes import SERVICE_TAG, ports_of
+from cp.translate.view.dataplanes import ports_of
 from cp.translate.view.outside import SECRET
 from cp.translate.view.services import LEGACY_EXTERNAL
 

@@ -6,9 +6,9 @@ from functools import lru_cache
 
 from cp.model.dependency import ANY, Name
 from cp.model.names import Destination
+from cp.resources.dataplane import SERVICE_TAG
 from cp.translate.effective import Effective
 from cp.translate.view import backend_refs
-from cp.translate.view.dataplanes import SERVICE_TAG
 
 
 @lru_cache(maxsize=100_000)

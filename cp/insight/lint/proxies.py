@@ -14,9 +14,9 @@ from cp.model.names import Destination
 from cp.model.paths import step
 from cp.model.violation import Finding
 from cp.resources.client import is_grpc_client
+from cp.resources.dataplane import SERVICE_TAG
 from cp.resources.resource import Resource
 from cp.resources.world import World
-from cp.translate.view.dataplanes import SERVICE_TAG
 from cp.translate.view.proxies import unresolved
 from cp.translate.view.redirected import redirection
 from cp.translate.view.services import destination_of, endpoints_of, exists, unserved

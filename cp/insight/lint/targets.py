@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any
 
 from cp.insight.lint.codes import FindingReason, finding_about
 from cp.insight.lint.decisions import item_of
@@ -13,6 +13,7 @@ from cp.model.names import Destination, Identity
 from cp.model.paths import step
 from cp.model.target import BackendRef
 from cp.model.violation import Finding
+from cp.resources.dataplane import SERVICE_TAG
 from cp.resources.resource import Resource
 from cp.resources.schema import near
 from cp.resources.world import World
@@ -22,8 +23,6 @@ from cp.rules.items import ItemReference, items, reference, tags_of
 from cp.rules.targets import TargetTables
 from cp.translate.view.backends import BackendResolver
 from cp.translate.view.services import destination_of, exists
-
-_SERVICE_TAG: Final = "kuma.io/service"
 
 
 def targets(survey: MeshSurvey) -> Iterator[Finding]:
@@ -100,14 +99,14 @@ def _section(resources: Iterable[Resource], to: ItemReference, path: str) -> Fin
 def _namespace(item: PolicyItem, path: str) -> FindingReason:
     """Tags have no namespace, so an item for a service of another namespace is for the tag of that name."""
     service = f"{item.target.kind} {item.target.name} in the namespace {item.target.namespace}"
-    text = f"there is no {service}: the item is for what is called by `{_SERVICE_TAG}`"
+    text = f"there is no {service}: the item is for what is called by `{SERVICE_TAG}`"
     return FindingReason("target-missing", text, step(path, "namespace"), "correct the namespace, or leave it out")
 
 
 def _is_tagged(world: World, item: PolicyItem) -> bool:
     """Whether some inbound has the tags by which a target chooses."""
     tags = dict(tags_of(item) or {})
-    service = tags.pop(_SERVICE_TAG, "")
+    service = tags.pop(SERVICE_TAG, "")
     destination = Destination(service, tags=tuple(sorted(tags.items())))
     return bool(service) and exists(world, item.policy.mesh, destination)
 
@@ -118,7 +117,7 @@ def _of_type(world: World, kind: str) -> Iterator[Resource]:
 
 def _of_item(world: World, policy: Resource, item: PolicyItem, called: Iterable[Destination]) -> Iterator[Finding]:
     to: Mapping[str, Any] = policy.data["to"][item.index]
-    by_tag = [destination for destination in called if (_SERVICE_TAG, destination.service) in (tags_of(item) or ())]
+    by_tag = [destination for destination in called if (SERVICE_TAG, destination.service) in (tags_of(item) or ())]
     calls = [*_destinations(world, item), *by_tag] or [Destination(item.target.name or "")]
     for index, rule in enumerate(to.get("rules") or ()):
         default = step(step(step(item.origin.path, "rules"), index), "default")

@@ -23,12 +23,12 @@ from google.protobuf.message import Message
 from cp.policies.mesh_proxy_patch.json_patch import DoesNotApply
 from cp.policies.mesh_proxy_patch.messages import merged, merged_any, unpacked, with_patches, written
 from cp.policies.mesh_proxy_patch.schema import FilterMatch, Modification, PatchChange, VirtualHostMatch
+from cp.resources.dataplane import SERVICE_TAG
 from generators.drafts import Built
 from generators.envoy.edit import pack
 
 M = TypeVar("M", bound=Message)
 
-_SERVICE_TAG: Final = "kuma.io/service"
 _ANY_VALUE: Final = "*"
 _NEED_NOTHING: Final = frozenset({"Add", "AddFirst", "AddLast"})
 
@@ -221,7 +221,7 @@ def _fits_origin(match: Any, built: Built) -> bool:
 
 
 def _fits_tags(tags: Mapping[str, str] | None, built: Built) -> bool:
-    has = {_SERVICE_TAG: built.service, **dict(built.tags)}
+    has = {SERVICE_TAG: built.service, **dict(built.tags)}
     return all(has.get(name) == value or (value == _ANY_VALUE and name in has) for name, value in (tags or {}).items())
 
 

@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from cp.model.memo import ByIdentity
+from cp.resources.dataplane import SERVICE_TAG
 from cp.resources.resource import Resource
 from cp.resources.world import Table, World
 from cp.rules.matching.order import precedence, top_of
 from cp.rules.matching.profile import DataplaneSignature, gateway_of, looking_at, profile
-from cp.rules.matching.selection import SERVICE_TAG, MatchedPolicy, by_name, is_shadow, select
+from cp.rules.matching.selection import MatchedPolicy, by_name, is_shadow, select
 
 _Matches: TypeAlias = tuple[MatchedPolicy, ...]
 ByKind: TypeAlias = Mapping[str, _Matches]

@@ -11,6 +11,7 @@ from typing import Final
 
 from cp.model.names import Identity
 from cp.model.target import TargetRef
+from cp.resources.dataplane import SERVICE_TAG
 from cp.resources.resource import EFFECT_LABEL, Resource
 from cp.resources.world import Table, World
 from cp.rules.matching.order import top_of
@@ -23,7 +24,6 @@ from cp.rules.matching.profile import (
     listeners,
 )
 
-SERVICE_TAG: Final = "kuma.io/service"
 _IN_OWN_NAMESPACE: Final = frozenset({"consumer", "workload-owner"})
 
 

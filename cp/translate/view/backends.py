@@ -5,10 +5,10 @@ from __future__ import annotations
 from cp.model.dependency import ANY, Name
 from cp.model.names import Destination, Identity
 from cp.model.target import BackendRef
+from cp.resources.dataplane import SERVICE_TAG
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.rules import RouteRule
-from cp.translate.view.dataplanes import SERVICE_TAG
 from cp.translate.view.services import (
     cluster_name,
     destination_of,

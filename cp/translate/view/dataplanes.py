@@ -15,7 +15,6 @@ from cp.resources.labels import ZONE_LABEL
 from cp.resources.resource import Resource
 from cp.resources.world import Table
 
-SERVICE_TAG: Final = "kuma.io/service"
 PROTOCOL_TAG: Final = "kuma.io/protocol"
 ZONE_TAG: Final = "kuma.io/zone"
 

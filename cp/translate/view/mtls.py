@@ -16,12 +16,13 @@ from cp.model.memo import Memo
 from cp.model.names import Destination, Identity
 from cp.resources.caller import CallerTls
 from cp.resources.client import is_grpc_client
+from cp.resources.dataplane import SERVICE_TAG
 from cp.resources.resource import Resource
 from cp.resources.services import ServiceIdentity
 from cp.resources.spiffe import SCHEME
 from cp.resources.world import Table, World
 from cp.rules.matching import in_force
-from cp.translate.view.dataplanes import SERVICE_TAG, DataplanePort
+from cp.translate.view.dataplanes import DataplanePort
 from cp.translate.view.services import ports_behind, service_of
 from generators.envoy.permissions import service_uri
 from generators.proxy import Backend, CertificateName, Inbound, MeshTls, Trust, TrustDomain

@@ -12,10 +12,11 @@ from cp.model.names import Destination
 from cp.model.violation import Finding, Severity, Violation
 from cp.resources.addresses import not_served
 from cp.resources.client import is_grpc_client
+from cp.resources.dataplane import SERVICE_TAG
 from cp.resources.parse import finding
 from cp.resources.resource import Resource
 from cp.resources.world import Table, World
-from cp.translate.view.dataplanes import SERVICE_TAG, DataplanePort, ports_of
+from cp.translate.view.dataplanes import DataplanePort, ports_of
 from cp.translate.view.named import named
 from cp.translate.view.outbound_address import OutboundAddress as OutboundAddress
 from cp.translate.view.redirected import is_redirected, redirection, unreached, virtual_outbounds

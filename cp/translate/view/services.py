@@ -7,9 +7,10 @@ from typing import Any
 
 from cp.model.hosts import is_ip
 from cp.model.names import Destination, kri
+from cp.resources.dataplane import SERVICE_TAG
 from cp.resources.resource import Resource
 from cp.resources.world import World
-from cp.translate.view.dataplanes import SERVICE_TAG, DataplanePort, ports
+from cp.translate.view.dataplanes import DataplanePort, ports
 from cp.translate.view.outside import EXTERNAL, ExternalDestination, outside
 from generators.envoy.names import subset_cluster
 from generators.proxy import Backend, Endpoint, Endpoints, Locality, Protocol

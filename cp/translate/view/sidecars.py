@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from cp.resources.caller import Caller
+from cp.resources.dataplane import SERVICE_TAG
+from cp.resources.labels import WORKLOAD_LABEL
 from cp.resources.resource import Resource
-from cp.translate.view.dataplanes import SERVICE_TAG, ZONE_TAG
+from cp.translate.view.dataplanes import ZONE_TAG
 from generators.proxy import Sidecar
-
-_WORKLOAD_LABEL = "kuma.io/workload"
 
 
 def sidecar_of(dataplane: Resource) -> Sidecar:
@@ -23,7 +23,7 @@ def sidecar_of(dataplane: Resource) -> Sidecar:
         mesh=dataplane.mesh,
         zone=first.get(ZONE_TAG) or dataplane.zone,
         service=first.get(SERVICE_TAG) or dataplane.display_name,
-        workload=dataplane.labels.get(_WORKLOAD_LABEL, ""),
+        workload=dataplane.labels.get(WORKLOAD_LABEL, ""),
         address=networking.address or "",
         tags=tuple(sorted({tag for tags in carried for tag in tags.items()})),
     )

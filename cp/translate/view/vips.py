@@ -17,9 +17,10 @@ from itertools import chain
 from typing import Final, TypeAlias
 
 from cp.model.memo import Memo
+from cp.resources.dataplane import SERVICE_TAG
 from cp.resources.resource import Resource
 from cp.resources.world import Table, World
-from cp.translate.view.dataplanes import SERVICE_TAG, ports
+from cp.translate.view.dataplanes import ports
 
 TAG_PORT: Final = 80
 """The port of a service that is known by its tag alone."""
