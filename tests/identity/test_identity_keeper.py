@@ -469,6 +469,12 @@ def test_nobody_signs_for_the_trust_domain_of_another_mesh(
         assert f"`{domain}`, which is the trust domain of {whose}" in keeper.faults["default/a"].message
         assert await record(rig) == NO_TRUST
 
+        for _ in range(3):
+            await keeper.sweep(await rig.world())
+        revision = await rig.store.revision()
+        await keeper.sweep(await rig.world())
+        assert await rig.store.revision() == revision, "what is refused is not written again and again"
+
     run(test)
 
 
