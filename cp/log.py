@@ -7,12 +7,19 @@ looked up here.
 from __future__ import annotations
 
 import logging
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from io import FileIO, TextIOWrapper
+from logging.handlers import WatchedFileHandler
 from types import MappingProxyType
-from typing import Final, TextIO
+from typing import Any, Final, TextIO
 
 import structlog
-from structlog.typing import Processor
+from structlog.typing import EventDict, Processor
+
+from cp.model.wording import printable
 
 EVENTS: Final = MappingProxyType(
     {
@@ -21,8 +28,11 @@ EVENTS: Final = MappingProxyType(
         "api.applied": "Resources were written over the HTTP API, all together.",
         "api.deleted": "A resource was deleted over the HTTP API.",
         "api.failed": "A request met a fault of ours; the trace is in the log, not in the answer.",
+        "api.preflight_failed": "The Envoy that is shown writes first could not be asked, so a write was refused.",
+        "api.preflight_refused": "A write was refused because an Envoy refuses what it comes to.",
         "api.refused": "A request over the HTTP API was refused, because of its token or for want of a right.",
         "api.revealed": "A secret was shown to an administrator.",
+        "api.rolled_back": "Resources were brought back to how they were, over the HTTP API, all together.",
         "api.stored": "A resource was written over the HTTP API.",
         "authority.made": "The built-in authority of a mesh was made and stored.",
         "bootstrap.not_found": "Kuma's agent asked for a Dataplane that is not there; it tries again.",
@@ -36,10 +46,15 @@ EVENTS: Final = MappingProxyType(
         "control_plane.ready": "All servers listen; where, stands beside it.",
         "control_plane.rereading": "SIGHUP came: the folder of files is read again.",
         "control_plane.stopping": "A signal said that it is time to end.",
+        "envoy.log_level": "An operator has set the level of an Envoy's log for a time, by way of its agent.",
         "finding": "Something about one stored resource that its owner should know, once; all else goes on.",
         "http.no_connections": "There was no file descriptor for a connection; those who wait are taken after a pause.",
         "http.too_slow": "A client took too long to send a request, and was cut off.",
+        "monitor.failed": "A fault of ours in counting proxies or findings for metrics; it is tried again.",
         "process.cut_short": "Everything was closed, and a thread went on computing; the process ended without it.",
+        "instance.leads": "This control plane does what one of those that share the store has to do.",
+        "instance.leads_no_longer": "It was silent for too long, and another one does that now.",
+        "instance.unreported": "This control plane cannot say in the store that it is there, or see who is; told once.",
         "proxy.connected": "An Envoy opened a stream.",
         "proxy.disconnected": "That stream ended.",
         "proxy.draining": "A proxy is about to end, and its addresses are no endpoints any more.",
@@ -48,7 +63,12 @@ EVENTS: Final = MappingProxyType(
         "proxy.registered": "A proxy brought its Dataplane along, which was stored.",
         "proxy.removed": "What a proxy had registered was removed, as it disconnected and did not come back.",
         "refusals.untold": "A fault of ours in telling what Envoys refuse; they are served all the same.",
-        "registrations.unswept": "A fault of ours in looking for proxies that have gone; it is tried again.",
+        "registrations.unswept": "Proxies that have gone could not be looked for; it is tried again, and told once.",
+        "rollout.begun": "Resources were handed in to be rolled out: some proxies are served them first.",
+        "rollout.commanded": "A rollout was paused, continued or aborted over the HTTP API.",
+        "rollout.ended": "A rollout is done, and stored for all, or its proxies went back to what is stored.",
+        "rollout.step": "More proxies are served what a rollout proposes.",
+        "rollout.unkept": "A fault of ours in looking after a rollout; it stays where it is, and is tried again.",
         "resources.accepted": "An Envoy took what it was sent.",
         "resources.refused": "An Envoy refused what it was sent, and said why.",
         "proxy.failed": "A fault of ours in a part of what a proxy gets; what is served instead is in `reason`.",
@@ -57,8 +77,17 @@ EVENTS: Final = MappingProxyType(
         "signing_keys.made": "A key that signs tokens was made and stored, as there was none.",
         "signing_keys.no_admin_token": "There is no token of an administrator, and none can be stored.",
         "self_check.failed": "What was kept from before differs from a full computation, which is served instead.",
+        "store.reachable": "The database of the store answers again, and what was missed meanwhile is read.",
+        "store.refuses_writes": "The store can be read and takes no writes, such as because its disk is full.",
+        "store.takes_writes": "The store that refused writes has taken one.",
+        "store.unreachable": "The database of the store does not answer; what is known is served meanwhile.",
+        "store.went_back": "The database knows less than before, as after a restore, and everything is read anew.",
         "trust.changed": "A mesh trusts other authorities, or another one signs, or its callers speak TLS from now on.",
+        "trust.waits": "A move of a mesh waits for proxies that have not taken what they were sent.",
         "trust.unkept": "A fault of ours in keeping track of the authorities of meshes; it is tried again.",
+        "traces.dropped": "More spans wait for the collector of traces than are kept; newer ones are missing.",
+        "traces.sent_again": "The collector of traces takes them again; those from meanwhile are missing.",
+        "traces.unsent": "The collector does not take traces; nothing else is worse for it.",
         "token.issued": "A token was made. Its id is how it can be revoked; the token itself is not in the log.",
         "worker.died": "A process that served proxies ended; they come to another one, and it is replaced.",
         "worker.link_broken": "A worker and the process that started it could not read each other; it is replaced.",
@@ -70,13 +99,20 @@ EVENTS: Final = MappingProxyType(
 )
 """What each event means. A name that is logged and not here fails a test."""
 
+_MODE: Final = 0o640
+_OF_LINES: Final = frozenset({"stack", "exception"})
+"""What has several lines: where something happened, and not what somebody sent."""
+
 _OTHERS: Final = ("uvicorn", "uvicorn.error", "uvicorn.access", "grpc", "asyncio", "watchfiles")
 
 
-def configure(level: str, format_: str, stream: TextIO | None = None) -> None:
-    """Set up logging for the process: our events and what libraries log, in one form and to one place."""
+def configure(level: str, format_: str, stream: TextIO | None = None, file: str = "") -> None:
+    """Set up logging for the process: our events and what libraries log, in one form and to one place.
+
+    That is the file, if one is named: it is begun anew when it was moved away. Raises `OSError` if it cannot be used.
+    """
     out = stream or sys.stderr
-    as_json = format_ == "json" or (format_ == "auto" and not out.isatty())
+    as_json = format_ == "json" or (format_ == "auto" and (file != "" or not out.isatty()))
     number = logging.getLevelNamesMapping()[level.upper()]
     structlog.configure(
         processors=[*_shared(), structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
@@ -84,13 +120,72 @@ def configure(level: str, format_: str, stream: TextIO | None = None) -> None:
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=False,
     )
-    handler = logging.StreamHandler(out)
-    handler.setFormatter(_formatter(as_json=as_json))
+    handler = LogFile(file) if file else logging.StreamHandler(out)
+    handler.setFormatter(_formatter(as_json=as_json, colours=not file and _takes_colours(out)))
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(number)
     for name in _OTHERS:
         logging.getLogger(name).setLevel(max(number, logging.WARNING))
+
+
+@contextmanager
+def faults_only() -> Iterator[None]:
+    """For a command that does in passing what a control plane logs: of that only faults are told, beside its output."""
+    before = structlog.get_config()
+    faults = structlog.make_filtering_bound_logger(logging.ERROR)
+    structlog.configure(wrapper_class=faults, logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    try:
+        yield
+    finally:
+        structlog.configure(**before)
+
+
+class LogFile(WatchedFileHandler):
+    """A file that nobody else may read, and that processes add whole lines to. Moved away, it is begun anew.
+
+    While it cannot be written, its lines go to standard error, and it is tried again with each: what somebody does is
+    not to fail because of what is said of it.
+    """
+
+    def __init__(self, filename: str) -> None:
+        super().__init__(filename)
+        self._fault = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        before, self._fault = self._fault, ""
+        try:
+            super().emit(record)
+        except (OSError, ValueError):  # it cannot be begun anew, or not be closed
+            self.handleError(record)
+        if self._fault:
+            self._tell(record, is_new=self._fault != before)
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        error = sys.exception()
+        if isinstance(error, OSError):
+            self._fault = str(error)
+        else:
+            super().handleError(record)
+
+    def _tell(self, record: logging.LogRecord, *, is_new: bool) -> None:
+        with suppress(OSError, ValueError, AttributeError):  # nor is there anything to do where this fails
+            if is_new:
+                sys.stderr.write(f"The log cannot be written: {self._fault}. Its lines come here meanwhile.\n")
+            sys.stderr.write(self.format(record) + self.terminator)
+            sys.stderr.flush()
+
+    def _open(self) -> TextIOWrapper:
+        descriptor = os.open(self.baseFilename, os.O_WRONLY | os.O_APPEND | os.O_CREAT, _MODE)
+        return TextIOWrapper(FileIO(descriptor, "a"), encoding="utf-8", errors="backslashreplace", write_through=True)
+
+
+def _without_controls(_logger: Any, _name: str, event: EventDict) -> EventDict:
+    """What strangers send, such as the path of a request, without what a terminal obeys. JSON escapes it by itself."""
+    return {
+        key: printable(value) if isinstance(value, str) and key not in _OF_LINES else value
+        for key, value in event.items()
+    }
 
 
 def _shared() -> list[Processor]:
@@ -102,7 +197,12 @@ def _shared() -> list[Processor]:
     ]
 
 
-def _formatter(*, as_json: bool) -> logging.Formatter:
+def _takes_colours(out: TextIO) -> bool:
+    """Whether it is a terminal whose user wants colours (https://no-color.org)."""
+    return out.isatty() and not os.environ.get("NO_COLOR")  # noqa: TID251  # a word of all programs
+
+
+def _formatter(*, as_json: bool, colours: bool) -> logging.Formatter:
     """Traces name no values of variables: there may be a key among them."""
     last: list[Processor]
     if as_json:
@@ -110,7 +210,7 @@ def _formatter(*, as_json: bool) -> logging.Formatter:
         last = [structlog.processors.ExceptionRenderer(traces), structlog.processors.JSONRenderer()]
     else:
         plain = structlog.dev.plain_traceback
-        last = [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=plain)]
+        last = [_without_controls, structlog.dev.ConsoleRenderer(colors=colours, exception_formatter=plain)]
     return structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=_shared(),
         processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],

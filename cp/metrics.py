@@ -7,12 +7,14 @@ fragments were built) are read when Prometheus collects.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from platform import python_version
 from time import monotonic
-from typing import Final
+from typing import Final, TypeAlias
 
 from prometheus_client import (
     CollectorRegistry,
     Counter,
+    Gauge,
     GCCollector,
     Histogram,
     PlatformCollector,
@@ -23,10 +25,14 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
+from cp.version import VERSION
+
 _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
-Values = float | Mapping[str, float]
-"""One number, or one for each value of a label."""
+LabelValues: TypeAlias = str | tuple[str, ...]
+
+Values = float | Mapping[str, float] | Mapping[tuple[str, ...], float]
+"""One number, or one for each value of a label, or for each set of values of several labels."""
 
 
 class Metrics:
@@ -49,17 +55,26 @@ class Metrics:
         )
         self.turn = self._histogram("turn_seconds", "What it took to work out what changes come to, of one turn")
         self.lag = self._histogram("event_loop_lag_seconds", "How much later than planned the event loop woke up")
+        self.own_lag = self._histogram(
+            "event_loop_own_lag_seconds", "How much of that the loop's own callbacks took, by their processor time"
+        )
         self.certificates = self._counter("certificates_issued", "Certificates issued to proxies")
         self.certificate_failures = self._counter(
             "certificates_failed", "Attempts to issue a certificate that failed: the proxy keeps what it has"
         )
         self.self_checks = self._counter("self_checks", "Snapshots compared with a full computation", "outcome")
+        self.api_requests = self._counter("api_requests", "Requests over HTTP", "method", "route", "status")
+        self.api_seconds = self._histogram(
+            "api_request_seconds", "From a request to the beginning of its answer", "method", "route"
+        )
+        self.store_seconds = self._histogram("store_seconds", "How long the store takes", "operation")
+        self.store_errors = self._counter("store_errors", "What the store failed to do", "operation", "error")
+        self.spans = self._counter("spans", "Spans of traces", "outcome")
+        self._tell_build()
 
-    def register(
-        self, name: str, text: str, read: Callable[[], Values], label: str = "", *, grows: bool = False
-    ) -> None:
+    def register(self, name: str, text: str, read: Callable[[], Values], *labels: str, grows: bool = False) -> None:
         """Add a metric that is read when Prometheus collects. `grows`: it is a counter, and otherwise a gauge."""
-        self.registry.register(_ReadOnCollection(f"koguma_{name}", text, read, label, grows=grows))
+        self.registry.register(_ReadOnCollection(f"koguma_{name}", text, read, labels, grows=grows))
 
     def sent(self, stream: str, type_name: str, resources: int, size: int) -> None:
         """Count a response. Called for each one, so the counters of its labels are looked up once."""
@@ -83,16 +98,23 @@ class Metrics:
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(f"koguma_{name}", text, labels, registry=self.registry)
 
-    def _histogram(self, name: str, text: str) -> Histogram:
-        return Histogram(f"koguma_{name}", text, registry=self.registry, buckets=_SECONDS)
+    def _histogram(self, name: str, text: str, *labels: str) -> Histogram:
+        return Histogram(f"koguma_{name}", text, labels, registry=self.registry, buckets=_SECONDS)
+
+    def _tell_build(self) -> None:
+        text = "Which version this is, and of which Python; always 1"
+        build = Gauge("koguma_build_info", text, ("version", "python"), registry=self.registry)
+        build.labels(VERSION, python_version()).set(1)
 
 
 class _ReadOnCollection(Collector):
-    def __init__(self, name: str, text: str, read: Callable[[], Values], label: str, *, grows: bool) -> None:
+    def __init__(
+        self, name: str, text: str, read: Callable[[], Values], labels: tuple[str, ...], *, grows: bool
+    ) -> None:
         self._read = read
         self._family = CounterMetricFamily if grows else GaugeMetricFamily
         self._name_and_text = (name, text)
-        self._labels = (label,) if label else ()
+        self._labels = labels
 
     def describe(self) -> Iterable[Metric]:
         yield self._family(*self._name_and_text, labels=self._labels)
@@ -100,8 +122,8 @@ class _ReadOnCollection(Collector):
     def collect(self) -> Iterable[Metric]:
         family = self._family(*self._name_and_text, labels=self._labels)
         values = self._read()
-        for label, value in values.items() if isinstance(values, Mapping) else ((None, values),):
-            family.add_metric([] if label is None else [label], value)
+        for labels, value in values.items() if isinstance(values, Mapping) else (((), values),):
+            family.add_metric([labels] if isinstance(labels, str) else list(labels), value)
         yield family
 
 

@@ -1,28 +1,48 @@
-"""`Settings`: one frozen value, read once from the environment and the command line, and passed down.
+"""`Settings`: one frozen value, read once from a file, the environment and the command line, and passed down.
 
-A setting that Kuma has too has Kuma's name (`KUMA_*`), the others begin with `KOGUMA_`. Defaults are defined here only.
+A setting that Kuma has too has Kuma's name (`KUMA_*`), one that OpenTelemetry has OpenTelemetry's (`OTEL_*`), and the
+others begin with `KOGUMA_`. Defaults are defined here only.
 """
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, Field, SecretStr, ValidationError, ValidationInfo, field_validator
+from pydantic import BeforeValidator, Field, PrivateAttr, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from cp.access.rights import ADMIN, AUTHENTICATED, UNAUTHENTICATED
 from cp.model.duration import Duration
-from cp.model.hosts import LOOPBACK, is_loopback
-from cp.model.wording import plain
-from cp.resources.initial_policies import Engine
-from cp.store.port import KEPT_BYTES
+from cp.model.hosts import LOOPBACK, hosts_with_ports, is_ip, is_loopback
+from cp.model.wording import plain, without_password
+from cp.resources.engine import DEFAULT_ENGINE, Engine
+from cp.settings_file import FileSettings, settings_in
+from cp.store.port import KEPT, KEPT_BYTES
+from cp.tracing.collector import OtlpProtocol, TraceCollector, headers_of, is_endpoint
+
+FILE: Final = "KOGUMA_CONFIG"
+"""The environment variable that names the file of settings."""
 
 _NUMBER: Final = re.compile(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?")
+
+_LONGEST_AGE: Final = 100 * 365 * 24 * 3600
+"""Seconds. A moment that is longer ago may be one that no calendar has."""
+
+_LARGEST: Final = 10**15
+"""Revisions or bytes, which with any of a store are a number that a database can have."""
+
+_NO_DEFAULT: Final = "default_factory_not_called"
+"""The type of what pydantic reports about a setting that nobody has written, if another one is wrong."""
+
+_NEEDED_BY: Final = {"tls_key": "tls_certificate"}
+"""A setting that has to be there if another one is."""
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -37,7 +57,13 @@ def _seconds(value: Any) -> Any:
     return Duration.parse(value).seconds
 
 
+def _standard_bool(value: Any) -> Any:
+    """What counts as true in OpenTelemetry's specification: `true`, and nothing else."""
+    return value.strip().lower() == "true" if isinstance(value, str) else value
+
+
 Seconds = Annotated[float, BeforeValidator(_seconds)]
+StandardBool = Annotated[bool, BeforeValidator(_standard_bool)]
 
 
 def _store_url(validated: dict[str, Any]) -> str:
@@ -61,8 +87,17 @@ def _access_list(name: str, meaning: str, default: str) -> Any:
     return Field(default=default, validation_alias=f"KUMA_ACCESS_STATIC_{name}", description=description)
 
 
+@dataclass(frozen=True, slots=True)
+class SettingsOrigin:
+    """Where settings were written. Those that say the same are the same, wherever they come from."""
+
+    file: Path | None = field(default=None, compare=False)
+    places: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """Where the file has each setting that was taken from it, such as `koguma.yaml:7 httpPort`."""
+
+
 class BadSettings(Exception):
-    """The environment or the command line has an invalid setting."""
+    """The file of settings, the environment or the command line has an invalid setting."""
 
     def __init__(self, faults: tuple[str, ...]) -> None:
         self.faults = faults
@@ -90,27 +125,45 @@ class Settings(BaseSettings):
     store: str = Field(
         default_factory=_store_url,
         validation_alias="KOGUMA_STORE",
-        description="Where resources are kept: `sqlite:///PATH`, `dir:PATH` or `memory:`. Takes precedence over "
-        "`KUMA_STORE_TYPE`, which decides the default.",
+        description="Where resources are kept: `sqlite:///PATH`, `postgresql://USER@HOST:PORT/DATABASE`, `dir:PATH` or "
+        "`memory:`. Takes precedence over `KUMA_STORE_TYPE`, which decides the default. A guide says what else the URL "
+        "of a database may name (docs/guides/several-machines.md).",
     )
     registrations: str = Field(
         default="",
         validation_alias="KOGUMA_REGISTRATIONS",
         description="Where the Dataplanes that proxies register and the certificate authorities of meshes are kept if "
-        "the store is a folder of files: `sqlite:///PATH` or `memory:`. If it is not set, every Dataplane has to be in "
+        "the store is a folder of files: `sqlite:///PATH`, `postgresql://USER@HOST:PORT/DATABASE` or "
+        "`memory:`. If it is not set, every Dataplane has to be in "
         "the files, and no authority can be built in.",
     )
     history_bytes: int = Field(
         default=KEPT_BYTES,
         ge=0,
+        le=_LARGEST,
         validation_alias="KOGUMA_HISTORY_BYTES",
-        description="How many bytes of changes the store remembers. It remembers at most 10000 changes, and always the "
-        "last one.",
+        description="How many bytes of changes the store remembers. The last write it always remembers.",
+    )
+    history_revisions: int = Field(
+        default=KEPT,
+        ge=1,
+        le=_LARGEST,
+        validation_alias="KOGUMA_HISTORY_REVISIONS",
+        description="How many writes the store remembers. So many can be shown, and undone.",
+    )
+    history_age: Seconds = Field(
+        default=0,
+        ge=0,
+        le=_LONGEST_AGE,
+        validation_alias="KOGUMA_HISTORY_AGE",
+        description="How long the store remembers a write, such as `720h`. What is older is forgotten with the next "
+        "write. 0 means no limit.",
     )
     secrets_key_file: str = Field(
         default="",
         validation_alias="KOGUMA_SECRETS_KEY_FILE",
-        description="A file with the keys with which a store in SQLite encrypts documents that hold secrets. "
+        description="A file with the keys with which a store in SQLite or PostgreSQL encrypts documents that hold "
+        "secrets. "
         "`koguma generate secrets-key` makes one. The first key encrypts, all of them decrypt. Without keys, secrets "
         "are stored in plain text.",
     )
@@ -138,7 +191,8 @@ class Settings(BaseSettings):
     ads_port: Port = Field(
         default=5678,
         validation_alias="KUMA_DP_SERVER_PORT",
-        description="The port on which proxies get their configuration (gRPC). 0 means any free port.",
+        description="The port on which proxies get their configuration (gRPC, and nothing else: bootstrap "
+        "configurations are on the ports of the HTTP API). 0 means any free port.",
     )
     http_port: Port = Field(
         default=5681,
@@ -199,11 +253,18 @@ class Settings(BaseSettings):
         "1, they share the port, and a separate process serves the HTTP API. 1 is enough for some thousand proxies.",
     )
     most_streams: int = Field(
-        default=0,
+        default=20_000,
         ge=0,
         validation_alias="KOGUMA_MOST_STREAMS",
         description="How many streams of proxies a process serves at once. Further proxies are asked to try again "
-        "later. 0 means no limit.",
+        "later. Where proxies show tokens, streams without a good one do not count. 0 means no limit.",
+    )
+    most_streams_of_address: int = Field(
+        default=5_000,
+        ge=0,
+        validation_alias="KOGUMA_MOST_STREAMS_OF_ADDRESS",
+        description="The same for streams from one address, so that one machine cannot take the place of all others. "
+        "Proxies behind a load balancer, or behind NAT, have one address in common. 0 means no limit.",
     )
     request_limit: int = Field(
         default=4 * 1024 * 1024,
@@ -280,11 +341,35 @@ class Settings(BaseSettings):
         description="Whether every incremental result is compared with a full computation. If they differ, the full "
         "one is served. It costs a full computation for every change.",
     )
+    preflight_envoy: Path | None = Field(
+        default=None,
+        validation_alias="KOGUMA_PREFLIGHT_ENVOY",
+        description="An Envoy on this machine, by its file, that can be shown what a write comes to before any proxy "
+        "is (`koguma apply --preflight`). Default: there is none.",
+    )
+    preflights_writes: bool = Field(
+        default=False,
+        validation_alias="KOGUMA_PREFLIGHT_WRITES",
+        description="Whether every write over the HTTP API is shown to that Envoy first, and refused if it refuses "
+        "something; except for Dataplanes that proxies register.",
+    )
+    preflight_timeout: float = Field(
+        default=10.0,
+        gt=0,
+        le=50,
+        validation_alias="KOGUMA_PREFLIGHT_TIMEOUT",
+        description="How many seconds that Envoy may take for one write.",
+    )
     read_only: bool = Field(
         default=False,
         validation_alias="KUMA_API_SERVER_READ_ONLY",
         description="Whether the HTTP API refuses all writes, also those of proxies: their Dataplanes and their "
         "readiness.",
+    )
+    serves_page: bool = Field(
+        default=True,
+        validation_alias="KUMA_API_SERVER_GUI_ENABLED",
+        description="Whether the HTTP API serves the page for browsers at `/gui`.",
     )
     body_limit: int = Field(
         default=16 * 1024 * 1024,
@@ -299,6 +384,13 @@ class Settings(BaseSettings):
         description="Host names by which clients may call the HTTP API and the diagnostics, separated by commas. IP "
         "addresses, `localhost` and the name of the machine are always allowed. Requests for other names are rejected, "
         "so that no website reaches the API by a name of its own (DNS rebinding). `*` allows any name.",
+    )
+    instance_address: str = Field(
+        default="",
+        validation_alias="KOGUMA_INSTANCE_ADDRESS",
+        description="The URL at which other control planes on the same store reach the HTTP API of this one, to ask "
+        "what its proxies have. Default: its port with TLS or, without one, its port without, at the address on which "
+        "it listens; where that is any address, at the name of the machine.",
     )
     makes_admin_token: bool = Field(
         default=True,
@@ -388,15 +480,23 @@ class Settings(BaseSettings):
         description="Whether to start without creating the Mesh `default` if there is none.",
     )
     policy_engine: Engine = Field(
-        default="TargetRef",
+        default=DEFAULT_ENGINE,
         validation_alias="KUMA_DEFAULTS_POLICY_ENGINE",
-        description="The policy engine of a Mesh that names none. With `TargetRef` a new Mesh gets default policies. "
-        "With `Legacy` it gets none: Koguma has no legacy policies.",
+        description="The policy engine of a Mesh that names none. A new Mesh is stored with it, and with its default "
+        "policies: those with a `targetRef`, or with `Legacy` those of Kuma's first versions.",
+    )
+    auto_reachable_services: bool = Field(
+        default=False,
+        validation_alias="KUMA_EXPERIMENTAL_AUTO_REACHABLE_SERVICES",
+        description="Whether a proxy with redirected traffic is told only of what MeshTrafficPermissions let it call, "
+        "unless its Dataplane lists what it reaches.",
     )
     xds_host: str = Field(
         default="",
         validation_alias="KUMA_BOOTSTRAP_SERVER_PARAMS_XDS_HOST",
-        description="The host at which proxies reach the control plane. Default: the host that the proxy called for "
+        description="The host at which proxies reach the control plane, or several on one store, separated by commas "
+        "and each with a port of its own where it has one (`cp-1.example,cp-2.example:5679`): a proxy goes to the next "
+        "when one is gone. Default: the hosts of `koguma dp run --cp-address`, or the host that the proxy called for "
         "its bootstrap configuration.",
     )
     xds_port: Port = Field(
@@ -420,6 +520,64 @@ class Settings(BaseSettings):
         validation_alias="KUMA_BOOTSTRAP_SERVER_PARAMS_ADMIN_PORT",
         description="The port of Envoy's admin interface, for a Dataplane that names none.",
     )
+    findings_every: Seconds = Field(
+        default=60,
+        ge=0,
+        validation_alias="KOGUMA_FINDINGS_EVERY",
+        description="Seconds after which findings are looked for again, to be counted as a metric. In a large mesh it "
+        "is looked less often, so that it costs a twentieth of a processor at the most. 0 means never.",
+    )
+    otlp_endpoint: str = Field(
+        default="",
+        validation_alias="KOGUMA_OTLP_ENDPOINT",
+        description="The collector of OpenTelemetry that is sent a trace of each change: `grpc://HOST:4317`, "
+        "`http://HOST:4318` or `https://HOST:4318`. Where it is not set, the standard variables of OpenTelemetry that "
+        "follow say where traces go; without an endpoint there are none.",
+    )
+    otel_endpoint: str = Field(
+        default="",
+        validation_alias="OTEL_EXPORTER_OTLP_ENDPOINT",
+        description="The collector's endpoint for everything, such as `https://HOST:4318`. Spans go to `/v1/traces` "
+        "below it, with the protocol `grpc` to the host and port alone.",
+    )
+    otel_traces_endpoint: str = Field(
+        default="",
+        validation_alias="OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+        description="The endpoint for traces alone, in place of the other one: a whole URL to which nothing is added.",
+    )
+    otel_protocol: OtlpProtocol = Field(
+        default="http/protobuf",
+        validation_alias="OTEL_EXPORTER_OTLP_PROTOCOL",
+        description="How the collector at that endpoint is spoken to: `http/protobuf`, or `grpc`, with TLS where the "
+        "endpoint begins with `https`. With `http/json` it is sent protobuf, which whoever takes OTLP over HTTP reads.",
+    )
+    otel_traces_protocol: OtlpProtocol | None = Field(
+        default=None,
+        validation_alias="OTEL_EXPORTER_OTLP_TRACES_PROTOCOL",
+        description="The same for traces alone. Default: `OTEL_EXPORTER_OTLP_PROTOCOL`.",
+    )
+    otel_headers: SecretStr = Field(
+        default=SecretStr(""),
+        validation_alias="OTEL_EXPORTER_OTLP_HEADERS",
+        description="Headers that each request to the collector has, `NAME=VALUE,NAME=VALUE` with the values "
+        "percent-encoded, such as `authorization=Bearer%20TOKEN`. They are sent to `KOGUMA_OTLP_ENDPOINT` too, unless "
+        "one of the standard endpoints is set as well: then they are for that one, and are not sent.",
+    )
+    otel_traces_headers: SecretStr = Field(
+        default=SecretStr(""),
+        validation_alias="OTEL_EXPORTER_OTLP_TRACES_HEADERS",
+        description="Those for traces alone, in place of the others.",
+    )
+    otel_service_name: str = Field(
+        default="koguma",
+        validation_alias="OTEL_SERVICE_NAME",
+        description="What the control plane is called in traces (`service.name`).",
+    )
+    otel_sdk_disabled: StandardBool = Field(
+        default=False,
+        validation_alias="OTEL_SDK_DISABLED",
+        description="With `true`, nothing is sent to the standard endpoints. `KOGUMA_OTLP_ENDPOINT` is not concerned.",
+    )
     log_level: LogLevel = Field(
         default="info", validation_alias="KOGUMA_LOG_LEVEL", description="The lowest level of messages that are logged."
     )
@@ -428,6 +586,26 @@ class Settings(BaseSettings):
         validation_alias="KOGUMA_LOG_FORMAT",
         description="`console`, `json`, or `auto`: console on a terminal, JSON elsewhere.",
     )
+    log_file: str = Field(
+        default="",
+        validation_alias="KOGUMA_LOG_FILE",
+        description="A file for the log, in place of standard error. When it is moved away, as `logrotate` does, "
+        "a new one is begun; the control plane need not be told.",
+    )
+
+    _origin: SettingsOrigin = PrivateAttr(default_factory=SettingsOrigin)
+
+    @property
+    def file(self) -> Path | None:
+        """The file of settings."""
+        return self._origin.file
+
+    def is_from_file(self, name: str) -> bool:
+        return name in self._origin.places
+
+    def place(self, name: str) -> str:
+        """Where a setting was written: its line in the file, or its variable."""
+        return self._origin.places.get(name) or variable(name)
 
     @property
     def serves_proxies_over_tls(self) -> bool:
@@ -440,9 +618,26 @@ class Settings(BaseSettings):
         return self.proxy_authentication == "dpToken"
 
     @property
+    def xds_hosts(self) -> tuple[tuple[str, int], ...]:
+        """Where proxies reach the control planes on this store; a port of 0 is the usual one."""
+        return hosts_with_ports(self.xds_host, 0)
+
+    @property
     def stores_admin_token(self) -> bool:
         """Whether a token of an administrator is made here: its key is a Secret, so Secrets have to count."""
         return self.makes_admin_token and self.issues_user_tokens and self.takes_user_token_secrets
+
+    @property
+    def trace_collector(self) -> TraceCollector | None:
+        """Where traces go; None: nowhere."""
+        base, own = self.otel_endpoint, self.otel_traces_endpoint
+        secret = self.otel_traces_headers.get_secret_value() or self.otel_headers.get_secret_value()
+        if self.otlp_endpoint:
+            return TraceCollector.of_base(self.otlp_endpoint, headers_of("" if base or own else secret))
+        if self.otel_sdk_disabled or not (base or own):
+            return None
+        protocol = self.otel_traces_protocol or self.otel_protocol
+        return TraceCollector.of_standard(base, own, protocol, headers_of(secret))
 
     @property
     def serves_https(self) -> bool:
@@ -451,22 +646,60 @@ class Settings(BaseSettings):
     @field_validator("registrations")
     @classmethod
     def _beside_files(cls, registrations: str, validated: ValidationInfo) -> str:
-        if registrations and not str(validated.data.get("store", "")).startswith("dir:"):
+        if registrations and not str(validated.data.get("store", "dir:")).startswith("dir:"):
             raise ValueError("only a store of files (dir:PATH) needs another one beside it")
         return registrations
+
+    @field_validator("otlp_endpoint")
+    @classmethod
+    def _is_a_collector(cls, endpoint: str) -> str:
+        if endpoint and not is_endpoint(endpoint, "grpc", "http", "https"):
+            raise ValueError("write it as grpc://HOST:PORT, http://HOST:PORT or https://HOST:PORT")
+        return endpoint.rstrip("/")
+
+    @field_validator("otel_endpoint", "otel_traces_endpoint")
+    @classmethod
+    def _is_a_standard_endpoint(cls, endpoint: str) -> str:
+        if endpoint and not is_endpoint(endpoint, "http", "https"):
+            raise ValueError("write it as http://HOST:PORT or https://HOST:PORT, with a path if there is one")
+        return endpoint
+
+    @field_validator("otel_headers", "otel_traces_headers")
+    @classmethod
+    def _are_headers(cls, headers: SecretStr) -> SecretStr:
+        headers_of(headers.get_secret_value())
+        return headers
+
+    @field_validator("instance_address")
+    @classmethod
+    def _is_an_address(cls, address: str) -> str:
+        scheme, _, host = address.rstrip("/").partition("://")
+        is_bare = ":" in host and is_ip(host)  # in a URL it stands in brackets
+        if address and (scheme not in {"http", "https"} or is_bare or len(hosts_with_ports(host, 0)) != 1):
+            raise ValueError("write it as https://HOST:PORT or http://HOST:PORT")
+        return address.rstrip("/")
+
+    @field_validator("xds_host")
+    @classmethod
+    def _has_hosts_alone(cls, xds_host: str) -> str:
+        hosts_with_ports(xds_host, 0)
+        return xds_host
 
     @field_validator("tls_key")
     @classmethod
     def _belongs_to_a_certificate(cls, key: Path | None, validated: ValidationInfo) -> Path | None:
         if (key is None) != (validated.data.get("tls_certificate") is None):
-            raise ValueError("a certificate and its key are given together (KUMA_GENERAL_TLS_CERT_FILE)")
+            missing = "tls_key" if key is None else "tls_certificate"
+            raise ValueError(f"a certificate and its key are given together; {_names(missing)} is missing")
         return key
 
     @field_validator("tls_authority")
     @classmethod
     def _signed_a_certificate(cls, authority: Path | None, validated: ValidationInfo) -> Path | None:
         if authority is not None and validated.data.get("tls_certificate") is None:
-            raise ValueError("an authority is given together with a certificate (KUMA_GENERAL_TLS_CERT_FILE)")
+            raise ValueError(
+                f"an authority is given together with a certificate; {_names('tls_certificate')} is missing"
+            )
         return authority
 
     @field_validator("admin_users", "admin_groups")
@@ -475,6 +708,13 @@ class Settings(BaseSettings):
         if UNAUTHENTICATED in map(str.strip, names.split(",")):
             raise ValueError("everybody would be an administrator; if that is meant, KUMA_API_SERVER_AUTHN_TYPE=none")
         return names
+
+    @field_validator("preflights_writes")
+    @classmethod
+    def _has_an_envoy(cls, preflights: bool, validated: ValidationInfo) -> bool:  # noqa: FBT001  # pydantic calls it
+        if preflights and validated.data.get("preflight_envoy") is None:
+            raise ValueError(f"there is no Envoy to show writes to; {_names('preflight_envoy')} is missing")
+        return preflights
 
     @field_validator("workers")
     @classmethod
@@ -492,12 +732,38 @@ class Settings(BaseSettings):
 
 
 def load(**options: Any) -> Settings:
-    """The settings: the options of a command line unless they are `None`, and otherwise the environment."""
-    set_options = {name: value for name, value in options.items() if value is not None}
+    """The settings: the options of a command line unless they are `None`, the environment, and a file, in this order.
+
+    The file is the option `config`, or what the environment names.
+    """
+    environment = os.environ  # noqa: TID251  # this is where it is read
+    in_file = _in_file(options.get("config") or environment.get(FILE))
+    set_options = {name: value for name, value in options.items() if value is not None and name != "config"}
+    from_file: dict[str, Any] = {
+        name: in_file.values[key]
+        for name in Settings.model_fields
+        if (key := file_key(name)) in in_file.values and name not in set_options and not environment.get(variable(name))
+    }
+    places = {name: in_file.places[file_key(name)] for name in from_file}
     try:
-        return Settings(**set_options)
+        settings = Settings(**from_file, **set_options)
     except ValidationError as error:
-        raise BadSettings(tuple(_sentence(fault) for fault in error.errors())) from None
+        faults = [_sentence(fault, places) for fault in error.errors() if fault["type"] != _NO_DEFAULT]
+        raise BadSettings((*in_file.faults, *faults)) from None
+    if in_file.faults:
+        raise BadSettings(in_file.faults)
+    settings._origin = SettingsOrigin(Path(in_file.path) if in_file.path else None, places)  # noqa: SLF001  # it is ours
+    return settings
+
+
+def _in_file(path: Path | str | None) -> FileSettings:
+    return settings_in(Path(path), [file_key(name) for name in Settings.model_fields]) if path else FileSettings()
+
+
+def file_key(name: str) -> str:
+    """The key of a setting in a file."""
+    first, *later_words = name.split("_")
+    return first + "".join(map(str.capitalize, later_words))
 
 
 def variable(name: str) -> str:
@@ -513,9 +779,15 @@ def described(name: str) -> str:
 
 def rows() -> Iterator[tuple[str, str, str]]:
     """A row of documentation for every setting: the variable, the default, the description."""
-    for field in Settings.model_fields.values():
-        default = "" if field.default_factory is not None or field.default is None else str(field.default)
-        yield str(field.validation_alias), default, field.description or ""
+    for _, *row in table():
+        yield row[0], row[1], row[2]
+
+
+def table() -> Iterator[tuple[str, str, str, str]]:
+    """The same rows, each behind the key of the setting in a file."""
+    for name, setting in Settings.model_fields.items():
+        default = "" if setting.default_factory is not None or setting.default is None else str(setting.default)
+        yield file_key(name), str(setting.validation_alias), default, setting.description or ""
 
 
 def shown(settings: Settings) -> dict[str, Any]:
@@ -543,6 +815,7 @@ def shown(settings: Settings) -> dict[str, Any]:
             "skipMeshCreation": settings.skip_mesh_creation,
             "policyEngine": settings.policy_engine,
         },
+        "experimental": {"autoReachableServices": settings.auto_reachable_services},
         "bootstrapServer": {"params": _bootstrap_params(settings)},
         "general": {"workDir": str(settings.work_dir)},
     }
@@ -558,13 +831,27 @@ def _bootstrap_params(settings: Settings) -> dict[str, Any]:
     }
 
 
-def _sentence(fault: ErrorDetails) -> str:
-    name = str(fault["loc"][0]) if fault["loc"] else ""
+def _sentence(fault: ErrorDetails, places: Mapping[str, str]) -> str:
+    name, message = _name(str(fault["loc"][0]) if fault["loc"] else ""), plain(fault["msg"])
+    if fault["input"] is None and name in _NEEDED_BY:  # it is not written anywhere: what needs it is
+        needed_by = _NEEDED_BY[name]
+        return f"{places.get(needed_by) or variable(needed_by)}: {message}"
     shown_name = variable(name) if name in Settings.model_fields else name
-    input_ = "" if _is_secret(name) else f"={fault['input']}"
-    return f"{shown_name}{input_}: {plain(fault['msg'])}"
+    input_ = "" if is_secret(name) else f"={without_password(str(fault['input']))}"
+    return f"{places.get(name) or shown_name}{input_}: {message}"
 
 
-def _is_secret(name: str) -> bool:
-    field = Settings.model_fields.get(name)
-    return field is not None and field.annotation is SecretStr
+def _names(name: str) -> str:
+    """What a setting is called in the environment and in a file."""
+    return f"{variable(name)} (in a file `{file_key(name)}`)"
+
+
+def _name(location: str) -> str:
+    """The name of a setting that pydantic calls by its name or by its variable."""
+    return next((name for name in Settings.model_fields if variable(name) == location), location)
+
+
+def is_secret(name: str) -> bool:
+    """Whether nobody may see the value of a setting."""
+    setting = Settings.model_fields.get(name)
+    return setting is not None and setting.annotation is SecretStr

@@ -12,17 +12,22 @@ from typing import Any, Final
 
 import typer
 
+from cp.cli.answers import ANSWERS, NO_ANSWER, CommandAnswer
+from cp.cli.commands import COMMANDS
+from cp.cli.examples import example_lines
 from cp.cli.findings import finding_lines
 from cp.cli.main import build
 from cp.insight.lint import CATALOGUE, lint
 from cp.insight.report import lint_data
 from cp.model.source import read_documents
+from cp.monitoring.files import PAGES, files
 from cp.policies import discover, kinds
 from cp.resources.capabilities import MISSING, ONLY_WITH_MTLS, MissingCapability
 from cp.resources.world import World
-from cp.settings import rows
+from cp.settings import table
 
 REFERENCE: Final = Path(__file__).resolve().parent / "reference"
+MONITORING: Final = REFERENCE.parent / "monitoring"
 CASES: Final = REFERENCE.parents[1] / "tests" / "cases" / "lint"
 
 _SECTION: Final = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -32,15 +37,35 @@ _SETTING: Final = re.compile(r"(.*?)(?: \[([A-Z_]+)\])?", re.DOTALL)
 
 def settings() -> Iterator[str]:
     """A table of every setting."""
-    yield "| Variable | Default | What it is |"
-    yield "|---|---|---|"
-    for variable, default, text in rows():
-        yield f"| `{variable}` | {f'`{default}`' if default else ''} | {text} |"
+    yield "| Variable | Key in a file | Default | What it is |"
+    yield "|---|---|---|---|"
+    for key, variable, default, text in table():
+        yield f"| `{variable}` | `{key}` | {f'`{default}`' if default else ''} | {text} |"
 
 
 def commands() -> Iterator[str]:
     """Every command with its arguments and options."""
     yield from _command(typer.main.get_command(build()), ("koguma",))
+
+
+def answers() -> Iterator[str]:
+    """What each command prints for programs."""
+    for words in COMMANDS:
+        yield f"### `koguma {' '.join(words)}` in JSON"
+        yield ""
+        yield from _answer(ANSWERS[words]) if words in ANSWERS else (NO_ANSWER.get(words, "It is not described."),)
+        yield ""
+
+
+def _answer(answer: CommandAnswer) -> Iterator[str]:
+    yield f"{answer.title[0].upper()}{answer.title[1:]}."
+    if answer.page:
+        yield f"What is in the fields is told with the [HTTP API]({answer.page})."
+    yield ""
+    yield "| Field | | What it is |"
+    yield "|---|---|---|"
+    for each in answer.fields:
+        yield f"| `{each.name}` | {each.kind}{'' if each.always else ', not always'} | {each.meaning} |"
 
 
 def findings() -> Iterator[str]:
@@ -73,12 +98,14 @@ def _rows(capabilities: Iterable[MissingCapability]) -> Iterator[str]:
     for row in capabilities:
         kinds_ = ", ".join(row.kinds)
         field = f"`{row.field}`" if row.field else "all of it"
+        field += f" beside `{row.beside}`" if row.beside else ""
         yield f"| {kinds_} | {field} | {row.sentence} | {row.hint} |"
 
 
 SECTIONS: Final[Mapping[str, Callable[[], Iterator[str]]]] = {
     "settings": settings,
     "commands": commands,
+    "answers": answers,
     "findings": findings,
     "not_enforced": not_enforced,
     "only_with_mtls": only_with_mtls,
@@ -121,6 +148,10 @@ def _command(command: Any, words: tuple[str, ...]) -> Iterator[str]:
     yield ""
     yield command.help or ""
     yield ""
+    yield "```sh"
+    yield from example_lines(words[1:])
+    yield "```"
+    yield ""
     if command.params:
         yield "| | Environment | Default | |"
         yield "|---|---|---|---|"
@@ -143,13 +174,18 @@ def _default(value: Any) -> str:
     return f"`{getattr(value, 'value', value)}`"
 
 
+def generated() -> Iterator[tuple[Path, str]]:
+    """Every file that is generated, wholly or in parts, with its text as it should be."""
+    yield from ((page, written(page.read_text())) for page in pages())
+    yield from ((MONITORING / name, text) for name, text in files(PAGES).items())
+
+
 def main() -> None:
-    for page in pages():
-        before = page.read_text()
-        after = written(before)
-        if after != before:
-            page.write_text(after)
-            print(f"wrote {page}")
+    for path, text in generated():
+        if not path.exists() or path.read_text() != text:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+            print(f"wrote {path}")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ See record 0008.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final
@@ -40,6 +40,7 @@ with warnings.catch_warnings():
 ADS_CLUSTER: Final = "ads_cluster"
 ADMIN_CLUSTER: Final = "koguma:admin"
 SYSTEM_CA: Final = "koguma:system-ca"
+RUNTIME: Final = "koguma:limits"
 TOKEN: Final = "koguma:dataplane-token"  # noqa: S105  # the name of a secret
 USUAL_SYSTEM_CA: Final = "/etc/ssl/certs/ca-certificates.crt"
 """The file with trusted CA certificates on most machines. Envoy starts without it, too."""
@@ -48,11 +49,18 @@ _CONNECT_TIMEOUT: Final = timedelta(seconds=1)
 _KEEPALIVE: Final = timedelta(seconds=30)
 _KEEPALIVE_TIMEOUT: Final = timedelta(seconds=5)
 _BACK_OFF: Final = timedelta(seconds=0.1)
+_BACK_OFF_FROM_SEVERAL: Final = timedelta(seconds=0.5)
+"""Envoy waits for a random part of it. All that lose one control plane come to the others within this time, and what
+they have stays in force meanwhile."""
+
 _LONGEST_BACK_OFF: Final = timedelta(seconds=5)
 _WAIT_FOR_EVER: Final = timedelta(0)
+_WAIT_FOR_LIMITS: Final = timedelta(seconds=15)
 _HTTP_OPTIONS: Final = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 _LARGEST: Final = 2**32 - 1
 _MOST_CONNECTIONS: Final = 2**31 - 1
+_SOCKET_MATCH: Final = "envoy.transport_socket_match"
+_HOST: Final = "host"
 _CONNECTIONS_MONITOR: Final = "envoy.resource_monitors.global_downstream_max_connections"
 _OWNERS_ALONE: Final = 0o600
 _LONGEST_SOCKET: Final = 107
@@ -81,6 +89,13 @@ class ControlPlane:
     authority: str = ""
     """PEM of the authorities that it trusts for that; empty: those that its machine trusts."""
 
+    fallbacks: tuple[ListenAddress, ...] = ()
+    """Where it finds further ones, which serve the same: it goes to the next when one is gone."""
+
+    @property
+    def addresses(self) -> tuple[ListenAddress, ...]:
+        return (self.address, *self.fallbacks)
+
 
 @dataclass(frozen=True, slots=True)
 class EnvoyIdentity:
@@ -101,6 +116,9 @@ class EnvoyIdentity:
     system_ca: str = USUAL_SYSTEM_CA
     """The file on its machine with the trusted CA certificates."""
 
+    has_limits: bool = False
+    """Whether it asks the control plane how many connections its ports take, as builtin gateways do (record 0067)."""
+
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -113,12 +131,12 @@ def bootstrap(proxy: EnvoyIdentity, control_plane: ControlPlane) -> dict[str, An
     return envoy.Bootstrap(
         node=_node(proxy),
         admin=_admin(proxy.admin),
-        dynamic_resources=_dynamic_resources(proxy),
+        dynamic_resources=_dynamic_resources(proxy, control_plane),
         static_resources=envoy.BootstrapStaticResources(
             clusters=[_ads_cluster(control_plane, proxy), _admin_cluster(proxy.admin)],
             secrets=[_system_ca(proxy.system_ca)],
         ),
-        layered_runtime=_runtime(),
+        layered_runtime=_runtime(has_limits=proxy.has_limits),
         overload_manager=_overload_manager(),
     ).to_dict()
 
@@ -145,9 +163,10 @@ def _address(address: ListenAddress, mode: int = 0) -> core.Address:
     return core.Address(socket_address=core.SocketAddress(address=address.host, port_value=address.port))
 
 
-def _dynamic_resources(proxy: EnvoyIdentity) -> envoy.BootstrapDynamicResources:
+def _dynamic_resources(proxy: EnvoyIdentity, control_plane: ControlPlane) -> envoy.BootstrapDynamicResources:
+    retry_policy = _retry_policy(_BACK_OFF_FROM_SEVERAL if control_plane.fallbacks else _BACK_OFF)
     service = core.GrpcService(
-        envoy_grpc=core.GrpcServiceEnvoyGrpc(cluster_name=ADS_CLUSTER, retry_policy=_retry_policy()),
+        envoy_grpc=core.GrpcServiceEnvoyGrpc(cluster_name=ADS_CLUSTER, retry_policy=retry_policy),
         initial_metadata=[core.HeaderValue(key="authorization", value=proxy.token)] if proxy.token else [],
     )
     ads = core.ApiConfigSource(
@@ -159,32 +178,56 @@ def _dynamic_resources(proxy: EnvoyIdentity) -> envoy.BootstrapDynamicResources:
     return envoy.BootstrapDynamicResources(ads_config=ads, cds_config=_over_ads(), lds_config=_over_ads())
 
 
-def _retry_policy() -> core.RetryPolicy:
-    back_off = core.BackoffStrategy(base_interval=_BACK_OFF, max_interval=_LONGEST_BACK_OFF)
+def _retry_policy(interval: timedelta) -> core.RetryPolicy:
+    back_off = core.BackoffStrategy(base_interval=interval, max_interval=_LONGEST_BACK_OFF)
     return core.RetryPolicy(retry_back_off=back_off)
 
 
-def _over_ads() -> core.ConfigSource:
+def _over_ads(timeout: timedelta = _WAIT_FOR_EVER) -> core.ConfigSource:
     """A proxy stays unready until its first configuration, however long the control plane is unreachable."""
     return core.ConfigSource(
         ads=core.AggregatedConfigSource(),
         resource_api_version=core.ApiVersion.V3,
-        initial_fetch_timeout=_WAIT_FOR_EVER,
+        initial_fetch_timeout=timeout,
     )
 
 
 def _ads_cluster(control_plane: ControlPlane, proxy: EnvoyIdentity) -> clusters.Cluster:
-    host = endpoints.Endpoint(address=_address(control_plane.address))
-    locality = endpoints.LocalityLbEndpoints(lb_endpoints=[endpoints.LbEndpoint(endpoint=host)])
+    """Envoy begins with any of the control planes, and takes the next when it connects again."""
+    is_verified = control_plane.over_tls and bool(control_plane.fallbacks)
+    hosts = [_ads_endpoint(address, is_matched=is_verified) for address in control_plane.addresses]
+    locality = endpoints.LocalityLbEndpoints(lb_endpoints=hosts)
+    first = control_plane.address.host
     return clusters.Cluster(
         name=ADS_CLUSTER,
-        type=_discovery(control_plane.address),
-        transport_socket=_tls(control_plane, proxy.system_ca) if control_plane.over_tls else None,
+        type=_discovery(control_plane.addresses),
+        transport_socket=_tls(control_plane, first, proxy.system_ca) if control_plane.over_tls else None,
+        transport_socket_matches=_matches(control_plane, proxy.system_ca) if is_verified else [],
         dns_lookup_family=clusters.ClusterDnsLookupFamily.V4_PREFERRED,
         connect_timeout=_CONNECT_TIMEOUT,
         typed_extension_protocol_options={_HTTP_OPTIONS: protobuf.Any.pack(_http2(proxy.token_file))},
         load_assignment=endpoints.ClusterLoadAssignment(cluster_name=ADS_CLUSTER, endpoints=[locality]),
     )
+
+
+def _ads_endpoint(address: ListenAddress, *, is_matched: bool) -> endpoints.LbEndpoint:
+    match = protobuf.Struct.from_dict({_HOST: address.host})
+    return endpoints.LbEndpoint(
+        endpoint=endpoints.Endpoint(address=_address(address)),
+        metadata=core.Metadata(filter_metadata={_SOCKET_MATCH: match}) if is_matched else None,
+    )
+
+
+def _matches(control_plane: ControlPlane, system_ca: str) -> list[clusters.ClusterTransportSocketMatch]:
+    """For each host its own name in the certificate: one control plane does not pass for another."""
+    return [
+        clusters.ClusterTransportSocketMatch(
+            name=host,
+            match=protobuf.Struct.from_dict({_HOST: host}),
+            transport_socket=_tls(control_plane, host, system_ca),
+        )
+        for host in dict.fromkeys(address.host for address in control_plane.addresses)
+    ]
 
 
 def _admin_cluster(admin: ListenAddress) -> clusters.Cluster:
@@ -205,15 +248,14 @@ def _system_ca(file: str) -> tls.Secret:
     return tls.Secret(name=SYSTEM_CA, validation_context=trusted)
 
 
-def _discovery(control_plane: ListenAddress) -> clusters.ClusterDiscoveryType:
-    if control_plane.socket or is_ip(control_plane.host):
+def _discovery(addresses: Iterable[ListenAddress]) -> clusters.ClusterDiscoveryType:
+    if all(address.socket or is_ip(address.host) for address in addresses):
         return clusters.ClusterDiscoveryType.STATIC
     return clusters.ClusterDiscoveryType.STRICT_DNS
 
 
-def _tls(control_plane: ControlPlane, system_ca: str) -> core.TransportSocket:
+def _tls(control_plane: ControlPlane, host: str, system_ca: str) -> core.TransportSocket:
     """TLS that takes a certificate for the host that is called, and no other."""
-    host = control_plane.address.host
     kind = tls.SubjectAltNameMatcherSanType.IP_ADDRESS if is_ip(host) else tls.SubjectAltNameMatcherSanType.DNS
     name = tls.SubjectAltNameMatcher(san_type=kind, matcher=matcher.StringMatcher(exact=host))
     trusted = core.DataSource(inline_string=control_plane.authority) if control_plane.authority else None
@@ -268,9 +310,13 @@ def _overload_manager() -> overload.OverloadManager:
     return overload.OverloadManager(resource_monitors=[monitor])
 
 
-def _runtime() -> envoy.LayeredRuntime:
-    """Without this Envoy rejects a route whose regular expression compiles to more than 100 instructions."""
+def _runtime(*, has_limits: bool) -> envoy.LayeredRuntime:
+    """Without the first layer Envoy rejects a route whose regular expression compiles to over 100 instructions."""
     layer = protobuf.Struct.from_dict(
         {"re2.max_program_size.error_level": _LARGEST, "re2.max_program_size.warn_level": 1000}
     )
-    return envoy.LayeredRuntime(layers=[envoy.RuntimeLayer(name="koguma", static_layer=layer)])
+    layers = [envoy.RuntimeLayer(name="koguma", static_layer=layer)]
+    if has_limits:
+        served = envoy.RuntimeLayerRtdsLayer(name=RUNTIME, rtds_config=_over_ads(_WAIT_FOR_LIMITS))
+        layers.append(envoy.RuntimeLayer(name=RUNTIME, rtds_layer=served))
+    return envoy.LayeredRuntime(layers=layers)

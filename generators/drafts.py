@@ -32,6 +32,12 @@ from generators.proxy import (
     Backend,
     Capture,
     Endpoints,
+    GatewayCertificate,
+    GatewayChain,
+    GatewayHost,
+    GatewayLimits,
+    GatewayPort,
+    GatewayTable,
     Hosts,
     Inbound,
     Outbound,
@@ -44,6 +50,24 @@ from generators.proxy import (
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
+
+Site: TypeAlias = (
+    Backend
+    | Endpoints
+    | Outbound
+    | Inbound
+    | Sidecar
+    | Capture
+    | Hosts
+    | Trust
+    | GatewayCertificate
+    | GatewayChain
+    | GatewayHost
+    | GatewayLimits
+    | GatewayPort
+    | GatewayTable
+)
+"""What resources are built for."""
 
 Finished: TypeAlias = "tuple[str, Message]"
 """A finished resource: its name and its message."""
@@ -98,6 +122,7 @@ class RouteDraft:
     message: RouteMessage
     protocol: Protocol
     is_inbound: bool = False
+    is_gateway: bool = False
 
     @property
     def action(self) -> RouteAction | None:
@@ -109,7 +134,7 @@ class RouteDraft:
 class ListenerDraft:
     """A listener with a single filter chain: HTTP with a route table, or TCP."""
 
-    site: Outbound | Inbound
+    site: Outbound | Inbound | GatewayChain | GatewayHost
     listener: Listener
     manager: HttpConnectionManager | None = None
     tcp: TcpProxy | None = None
@@ -121,12 +146,26 @@ class ListenerDraft:
     network_filters: list[Filter] = field(default_factory=list)
     """The network filters before the connection manager or the TCP proxy, in order."""
 
+    http_observers: list[HttpFilter] = field(default_factory=list)
+    """HTTP filters that only find something out, before all that may answer a request."""
+
+    network_observers: list[Filter] = field(default_factory=list)
+    """The same of network filters."""
+
     clusters: list[Cluster] = field(default_factory=list)
     """Clusters that only this listener needs, such as the cluster of a log collector."""
+
+    is_table: bool = False
+    """Whether it is there for its route table alone: the listener of a gateway is built apart from its hosts."""
 
     @property
     def is_inbound(self) -> bool:
         return isinstance(self.site, Inbound)
+
+    @property
+    def is_gateway(self) -> bool:
+        """Whether clients from outside the mesh call here, and their calls go on into it."""
+        return isinstance(self.site, GatewayChain | GatewayHost)
 
     @property
     def over_tls(self) -> bool:
@@ -138,20 +177,24 @@ class ListenerDraft:
         return self.site.protocol
 
     def finish(self) -> Iterator[Finished]:
-        for cluster in self.clusters:
-            yield cluster.name, cluster
-        chain = self.listener.filter_chains[0] if self.listener.filter_chains else self.listener.filter_chains.add()
-        chain.filters.extend([*self.network_filters, *self.terminal()])
-        yield self.listener.name, self.listener
+        if not self.is_table:
+            yield from self._finished_listener()
         if self.table is not None:
             self.table.virtual_hosts[0].routes.extend(route.message for route in self.routes)
             yield self.table.name, self.table
+
+    def _finished_listener(self) -> Iterator[Finished]:
+        for cluster in self.clusters:
+            yield cluster.name, cluster
+        chain = self.listener.filter_chains[0] if self.listener.filter_chains else self.listener.filter_chains.add()
+        chain.filters.extend([*self.network_observers, *self.network_filters, *self.terminal()])
+        yield self.listener.name, self.listener
 
     def terminal(self) -> Iterator[Filter]:
         """The filter that passes calls on: the connection manager, or the TCP proxy."""
         if self.manager is not None:
             router = HttpFilter(name=names.ROUTER, typed_config=pack(Router()))
-            self.manager.http_filters.extend([*self.http_filters, router])
+            self.manager.http_filters.extend([*self.http_observers, *self.http_filters, router])
             yield Filter(name=names.CONNECTION_MANAGER, typed_config=pack(self.manager))
         elif self.tcp is not None:
             yield Filter(name=names.TCP_PROXY, typed_config=pack(self.tcp))
@@ -176,7 +219,7 @@ class SidecarDraft:
 class Built:
     """The finished resources of one input of a build, once every policy has written into its drafts."""
 
-    site: Backend | Endpoints | Outbound | Inbound | Sidecar | Capture | Hosts | Trust
+    site: Site
     resources: list[Message]
     problems: list[tuple[str, str]] = field(default_factory=list)
     """Fields of confs that could not be applied: the path, and why."""
@@ -197,15 +240,21 @@ class Built:
             return "transparent"
         if isinstance(self.site, Trust):
             return "mtls"
+        if isinstance(self.site, GatewayChain | GatewayHost | GatewayPort | GatewayTable | GatewayCertificate):
+            return "gateway"
+        if isinstance(self.site, Backend) and self.site.is_of_gateway:
+            return "gateway"
         return "inbound" if isinstance(self.site, Inbound) else "outbound"
 
     @property
     def service(self) -> str:
-        return "" if isinstance(self.site, Endpoints | Capture | Hosts | Trust) else self.site.service
+        return getattr(self.site, "service", "")
 
-    @property
-    def tags(self) -> Tags:
-        return self.site.tags if isinstance(self.site, Inbound) else ()
+    def tags(self, chain: str | None = None) -> tuple[Tags, ...]:
+        """The tags of what its listener, or one chain of it, is for: at a gateway that can be many listeners."""
+        if isinstance(self.site, GatewayPort):
+            return tuple(each for name, tags in self.site.tags if chain in {None, name} for each in tags)
+        return (self.site.tags if isinstance(self.site, Inbound) else (),)
 
     def finish(self) -> Iterator[Finished]:
         return map(finished, self.resources)

@@ -53,6 +53,9 @@ class Endpoint:
     host: str = ""
     """The host name that the endpoint expects in requests, whatever name the caller used."""
 
+    tls: Tls | None = None
+    """How TLS is spoken with an address outside the mesh; None: not at all."""
+
 
 @dataclass(frozen=True, slots=True)
 class Material:
@@ -148,11 +151,11 @@ class Backend:
     external: tuple[Endpoint, ...] = ()
     """Addresses outside the mesh. They stand in the cluster and Envoy resolves them, so no endpoints are served."""
 
-    tls: Tls | None = None
-    """How TLS is spoken with the external addresses; None: not at all."""
-
     mesh_tls: MeshTls | None = None
     """How TLS is spoken with the proxies of the backend; None: not at all."""
+
+    is_of_gateway: bool = False
+    """Whether the cluster is that of a builtin gateway."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,10 +167,11 @@ class Endpoints:
 
 
 class PathKind(StrEnum):
-    """How a path is compared. A prefix matches whole segments only."""
+    """How a path is compared. A prefix matches whole segments only, one of the text any that begin so."""
 
     EXACT = "Exact"
     PREFIX = "PathPrefix"
+    TEXT = "Prefix"
     REGEX = "RegularExpression"
 
 
@@ -226,11 +230,20 @@ class HeaderChange:
 
 
 @dataclass(frozen=True, slots=True)
+class TextChange:
+    """What every match of an expression becomes; `\\1` stands for its first group."""
+
+    pattern: str
+    substitution: str
+
+
+@dataclass(frozen=True, slots=True)
 class PathChange:
-    """The new path (`full`), or what replaces the matched prefix (`prefix`)."""
+    """The new path (`full`), what replaces the matched prefix (`prefix`), or what is done to its text (`text`)."""
 
     full: str | None = None
     prefix: str | None = None
+    text: TextChange | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +260,8 @@ class Rewrite:
     hostname: str = ""
     path: PathChange | None = None
     host_to_backend: bool = False
+    host_of_path: TextChange | None = None
+    """The host is made of the path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,6 +290,15 @@ class Route:
     filters: tuple[Filter, ...] = ()
     unavailable_reason: str = ""
     """Why the route cannot serve; then it answers every request with 500 and this text. Empty: it can."""
+
+    status: int = 0
+    """The status with which it answers every request; 0: it passes requests on."""
+
+    protocol: Protocol | None = None
+    """What its backends speak, where the listener does not say."""
+
+    is_every: bool = False
+    """Whether it stands for each row with a name that ends like its own, and that has no conf for itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,6 +357,118 @@ class Inbound:
     sidecar: Sidecar = Sidecar()
     is_bound: bool = True
     """Whether Envoy opens a socket, or takes the connections that the machine redirects."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTls:
+    """How a gateway speaks TLS with clients from outside: it shows a certificate, and asks for none."""
+
+    certificates: tuple[str, ...]
+    """The names of the secrets with the certificates, which are served apart: one for each sort of key."""
+
+    protocols: tuple[str, ...] = ()
+    """What it offers to speak, by ALPN."""
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayCertificate:
+    """A certificate of a gateway with its key, as a secret of this name."""
+
+    name: str
+    certificate: Material
+    key: Material
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayLimits:
+    """How many connections the ports of a gateway take at once."""
+
+    connections: tuple[tuple[str, int], ...] = ()
+    """For each listener with a limit: its name, and the limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayChain:
+    """What takes connections at a port of a gateway: all of them, or those that ask for some server name."""
+
+    listener: str
+    """The name of the port's listener."""
+
+    address: str
+    port: int
+    protocol: Protocol
+    service: str
+    """The service of the gateway itself."""
+
+    table: str = ""
+    """The name of the route table; empty for TCP."""
+
+    is_over_tls: bool = False
+    """Whether clients have to speak TLS, be it with the gateway or with what is behind it."""
+
+    server_names: tuple[str, ...] = ()
+    """The names, or patterns of names, that clients ask for in TLS; none: whatever they ask for."""
+
+    tls: ServerTls | None = None
+    """None: none is spoken, or it is passed on as it is."""
+
+    routes: tuple[Route, ...] = ()
+    """For TCP a single one. For HTTP those with confs of their own, as far as the chain has to know of them."""
+
+    filters: tuple[bytes, ...] = field(default=(), repr=False)
+    """The HTTP filters that rows of the table switch on, as bytes of Envoy's messages."""
+
+    sidecar: Sidecar = Sidecar()
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayHost:
+    """A hostname of a gateway, with its routes: one virtual host of a route table."""
+
+    table: str
+    hostname: str
+    """A name, a pattern of names (`*.example.com`), or `*`."""
+
+    routes: tuple[Route, ...] = ()
+    """In the order in which Envoy tries them."""
+
+    service: str = ""
+    sidecar: Sidecar = Sidecar()
+    protocol: Protocol = Protocol.HTTP
+    port: int = 0
+    """Where it is called, which redirects may name."""
+
+    is_https: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayPort:
+    """A port of a gateway, put together from what was built for its chains, as bytes of Envoy's messages."""
+
+    name: str
+    chains: tuple[bytes, ...] = field(repr=False)
+    """A Listener for each chain, with that chain alone."""
+
+    clusters: tuple[bytes, ...] = field(default=(), repr=False)
+    """Those that its chains need."""
+
+    service: str = ""
+    tags: tuple[tuple[str, tuple[Tags, ...]], ...] = ()
+    """Of each chain, by its name, the tags of the listeners that it is for."""
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayTable:
+    """A route table of a gateway, put together from what was built for its hosts."""
+
+    name: str
+    hosts: tuple[bytes, ...] = field(repr=False)
+    """A RouteConfiguration for each host, with that host alone."""
+
+    elsewhere: tuple[str, ...] = ()
+    """Hostnames of which a client that came by the name of this table has to ask on another connection."""
+
+    service: str = ""
 
 
 class Passthrough(StrEnum):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 
 import pytest
@@ -12,10 +13,12 @@ from tests.golden import Golden
 from tests.witness import Witness
 
 # How long an example takes says something about the machine, not about the code. For a long look:
-# make test ARGS="--hypothesis-profile=long"
+# make test ARGS="--hypothesis-profile=long". Whether a change lands depends on the change alone: `landing` draws the
+# same each time, and what nobody drew before is looked for by whoever runs the tests without it.
 _CALM = [HealthCheck.too_slow]
 settings.register_profile("koguma", deadline=None, max_examples=40, suppress_health_check=_CALM)
 settings.register_profile("long", deadline=None, max_examples=1000, suppress_health_check=_CALM)
+settings.register_profile("landing", deadline=None, derandomize=True, max_examples=40, suppress_health_check=_CALM)
 settings.load_profile("koguma")
 
 
@@ -26,15 +29,28 @@ structlog.configure(processors=[structlog.processors.add_log_level, _PLAIN])
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write what golden cases answer, then read the diff")
-    parser.addoption("--soak-seconds", default=15, type=float, help="how long tests/soak lasts")
+    parser.addoption("--soak-seconds", default=30, type=float, help="how long a bad hour of tests/soak lasts")
     parser.addoption("--soak-proxies", default=20, type=int, help="how many proxies it has")
     parser.addoption("--soak-seed", default=1, type=int, help="what happens in it")
+    parser.addoption("--linear-seconds", default=30, type=float, help="how long everything fails in tests/linear")
+    parser.addoption("--linear-seed", default=1, type=int, help="what fails in it")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Whoever updates goldens runs the tests that have some, and no others."""
     if config.getoption("--update-golden"):
         items[:] = [item for item in items if "is_updating" in getattr(item, "fixturenames", ())]
+
+
+def pytest_sessionstart() -> None:
+    """Tests and modules stay until the end: the collector need not look through them again and again."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture

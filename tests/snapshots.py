@@ -19,7 +19,7 @@ from cp.translate.packing import SHORT, TYPES, PackedResource
 from cp.translate.snapshot import Snapshot
 from tests.golden import Case
 
-_KEYS: Final = {"proxy", "mesh", "types", "only"}
+_KEYS: Final = {"proxy", "mesh", "types", "only", "certified"}
 
 
 @cache
@@ -35,6 +35,8 @@ class Question:
     mesh: str
     types: tuple[str, ...]
     documents: tuple[Document, ...]
+    is_certified: bool = False
+    """Whether the proxy is a gRPC client that says that it finds certificates."""
 
     @classmethod
     def of(cls, case: Case) -> Question:
@@ -45,7 +47,8 @@ class Question:
         reading = read_documents(rest)
         assert not reading.findings, [str(finding) for finding in reading.findings]
         types = tuple(first.data.get("types") or SHORT.values())
-        return cls(first.data["proxy"], first.data.get("mesh", "default"), types, reading.documents)
+        asked = first.data
+        return cls(asked["proxy"], asked.get("mesh", "default"), types, reading.documents, "certified" in asked)
 
     def world(self, *, without: str = "") -> World:
         documents = [document for document in self.documents if document.key.type != without]
@@ -58,7 +61,9 @@ class Question:
         world = self.world(without=without)
         dataplane = world.get(Key("Dataplane", self.mesh, self.proxy))
         assert dataplane is not None, f"there is no Dataplane {self.proxy}"
-        return Compiler(policies()).snapshot(world, dataplane)
+        compiler = Compiler(policies())
+        compiler.certified_clients = frozenset({dataplane.key} if self.is_certified else ())
+        return compiler.snapshot(world, dataplane)
 
 
 def shown(question: Question, snapshot: Snapshot) -> dict[str, Any]:

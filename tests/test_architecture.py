@@ -19,7 +19,17 @@ EDGE = {
     *("cp.__main__", "cp.cli", "cp.app", "cp.api", "cp.agent", "cp.client", "cp.serving", "cp.store"),
     *("cp.ads.server", "cp.ads.stream", "cp.ads.loop", "cp.ads.rounds", "cp.ads.large_messages", "cp.ads.hub"),
     *("cp.ads.admission", "cp.ads.refusal_log"),
-    *("cp.settings", "cp.files", "cp.listening", "cp.log", "cp.metrics", "cp.version"),
+    *(
+        "cp.settings",
+        "cp.settings_file",
+        "cp.calling",
+        "cp.files",
+        "cp.listening",
+        "cp.log",
+        "cp.metrics",
+        "cp.tracing",
+        "cp.version",
+    ),
 }
 
 

@@ -114,6 +114,7 @@ def is_there(path: str) -> bool:
     return EXAMPLE.search(path) is not None or (ROOT / path).exists()
 
 
+@cache
 def prose(module: Path) -> str:
     """The docstrings and the comments of a module."""
     source = module.read_text()

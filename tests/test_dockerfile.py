@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from cp.api.page import BUILT
 from cp.settings import Settings
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -25,7 +26,8 @@ def instructions(text: str) -> list[tuple[str, str]]:
 
 
 DOCKERFILE = instructions((ROOT / "Dockerfile").read_text())
-COPIED = [source for word, rest in DOCKERFILE if word == "COPY" for source in rest.split()[:-1]]
+COPIES = [rest for word, rest in DOCKERFILE if word == "COPY" and not rest.startswith("--from=")]
+COPIED = sorted({source for rest in COPIES for source in rest.split()[:-1]})
 
 
 def arguments(instruction: str) -> list[str]:
@@ -47,7 +49,7 @@ def test_the_command_is_one_that_the_package_installs() -> None:
 
 
 def test_the_python_is_one_that_is_supported() -> None:
-    (version,) = [rest.removeprefix("PYTHON_VERSION=") for rest in arguments("ARG")]
+    (version,) = [value for name, _, value in (rest.partition("=") for rest in arguments("ARG")) if "PYTHON" in name]
 
     assert f"Programming Language :: Python :: {version}" in PROJECT["classifiers"]
 
@@ -71,7 +73,7 @@ def test_it_does_not_run_as_root() -> None:
 
 
 def test_what_is_copied_suffices_for_the_wheel(tmp_path: Path) -> None:
-    ignored = shutil.ignore_patterns("generated", "__pycache__")
+    ignored = shutil.ignore_patterns("generated", "__pycache__", "node_modules", "gui.new-*")
     for source in COPIED:
         target = tmp_path / "src" / source
         if (ROOT / source).is_dir():
@@ -85,4 +87,6 @@ def test_what_is_copied_suffices_for_the_wheel(tmp_path: Path) -> None:
 
     (wheel,) = tmp_path.glob("koguma-*.whl")
     with zipfile.ZipFile(wheel) as built:
-        assert {"cp/settings.py", "koguma/v1/workers_pb2.py"} <= set(built.namelist())
+        names = set(built.namelist())
+    assert {"cp/settings.py", "koguma/v1/workers_pb2.py"} <= names
+    assert ("cp/gui/index.html" in names) is (BUILT / "index.html").is_file(), "the page, where it was built"

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 import typer
@@ -16,6 +16,7 @@ import typer
 from cp.cli.main import build
 from cp.model.source import read_documents
 from cp.policies import Policy, discover, kinds
+from cp.resources.kinds import Kind
 from cp.resources.parse import parse
 from cp.resources.schema import wire_names
 from tests.support import journey
@@ -210,3 +211,19 @@ def test_every_field_has_its_row_at_the_top_of_its_module(policy: Policy[Any]) -
 @pytest.mark.parametrize("policy", discover(), ids=lambda policy: policy.kind.name)
 def test_every_row_is_a_field(policy: Policy[Any]) -> None:
     assert not rows(policy) - set(fields(policy))
+
+
+LEGACY: Final = [kind for kind in kinds(discover()).values() if kind.legacy is not None]
+
+
+def legacy_fields(kind: Kind) -> set[str]:
+    """What may stand under `conf`."""
+    schema: Any = kind.schema
+    return {name.removeprefix("conf.") for name in wire_names(schema) if name.startswith("conf.")}
+
+
+@pytest.mark.parametrize("kind", LEGACY, ids=lambda kind: kind.name)
+def test_every_field_of_a_legacy_policy_has_its_row_at_the_top_of_its_module(kind: Kind) -> None:
+    table = sys.modules[kind.schema.__module__].__doc__ or ""
+
+    assert not legacy_fields(kind) - {field for cell in ROW.findall(table) for field in cell.split(", ")}

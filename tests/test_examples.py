@@ -12,7 +12,7 @@ from cp.cli.main import build
 
 ROOT = Path(__file__).resolve().parent.parent
 MESHES = sorted((ROOT / "examples").glob("*.yaml"))
-DEMO = sorted((ROOT / "examples/demo/resources").glob("*.yaml"))
+DEMO = sorted((ROOT / "examples/demo").glob("[er]*/*.yaml"))
 TRIED = sorted((ROOT / "examples/demo/try").glob("*.yaml"))
 
 

@@ -217,7 +217,7 @@ def test_a_failure_outlasts_changes_elsewhere() -> None:
 
 @pytest.mark.parametrize("stage", ["outbounds", "backends", "inbounds", "sidecars"])
 def test_a_fault_in_a_stage_costs_its_part_alone(stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(*_: object) -> None:
+    def failing(*_: object, **__: object) -> None:
         raise KeyError("cursed")
 
     used = list(discover())

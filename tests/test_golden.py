@@ -1,8 +1,8 @@
 """Golden cases of what is served. Adding a case is adding a file under tests/cases; nothing here changes.
 
 `proxies` holds whole snapshots, `grpc_clients` those of gRPC clients without a proxy, `policies/NAME` what one policy
-makes different: the snapshot is generated with and without the documents of that kind, and only what differs is written
-down.
+makes different, and `legacy/NAME` what one legacy policy does: the snapshot is generated with and without the documents
+of that kind, and only what differs is written down.
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ from envoy_data_plane.envoy.config.endpoint.v3 import ClusterLoadAssignment
 from envoy_data_plane.envoy.config.listener.v3 import Listener
 from envoy_data_plane.envoy.config.route.v3 import RouteConfiguration
 from envoy_data_plane.envoy.extensions.transport_sockets.tls.v3 import Secret
+from envoy_data_plane.envoy.service.runtime.v3 import Runtime
 from google.protobuf import symbol_database
 
-from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, PackedResource
+from cp.policies import kinds
+from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, ROUTES, RUNTIME, SECRET, PackedResource
 from tests.golden import Case, Golden, cases, strays
 from tests.snapshots import Question, changed, policies, shown
 from tests.witness import Witness
 
-STAGES = {"proxies", "grpc_clients", "policies", "rules", "validation", "explain", "lint", "documents"}
-SERVED = [*cases("proxies"), *cases("policies")]
+STAGES = {"proxies", "grpc_clients", "policies", "rules", "validation", "explain", "lint", "documents", "legacy"}
+SERVED = [*cases("proxies"), *cases("policies"), *cases("legacy")]
 
 _SECOND_READER: dict[str, type[betterproto2.Message]] = {
     CLUSTER: Cluster,
@@ -30,6 +32,7 @@ _SECOND_READER: dict[str, type[betterproto2.Message]] = {
     LISTENER: Listener,
     ROUTES: RouteConfiguration,
     SECRET: Secret,
+    RUNTIME: Runtime,
 }
 
 
@@ -48,6 +51,15 @@ def test_what_a_proxy_is_served(case: Case, golden: Golden) -> None:
 def test_what_a_policy_changes(case: Case, golden: Golden) -> None:
     question = Question.of(case)
     kind = next(p.kind.name for p in policies() if case.name.split("/")[1] == _folder(p.kind.name))
+
+    golden.check(case, changed(question, question.snapshot(), question.snapshot(without=kind)))
+
+
+@pytest.mark.parametrize("case", cases("legacy"))
+def test_what_a_legacy_policy_changes(case: Case, golden: Golden) -> None:
+    question = Question.of(case)
+    legacy = (kind.name for kind in kinds(policies()).values() if kind.legacy is not None)
+    kind = next(name for name in legacy if case.name.split("/")[1] == _folder(name))
 
     golden.check(case, changed(question, question.snapshot(), question.snapshot(without=kind)))
 

@@ -15,6 +15,7 @@ from envoy.extensions.filters.http.router.v3.router_pb2 import Router
 from envoy.extensions.filters.network.http_connection_manager.v3.http_connection_manager_pb2 import (
     HttpConnectionManager,
 )
+from envoy.extensions.transport_sockets.tls.v3.tls_pb2 import UpstreamTlsContext
 from google.protobuf.json_format import MessageToDict, ParseDict
 from google.protobuf.message import Message
 
@@ -25,7 +26,9 @@ from cp.resources.world import World
 from cp.translate.compiler import Compiler
 from cp.translate.packing import CLUSTER, LISTENER
 from cp.translate.snapshot import Snapshot
+from generators.build.clusters import backend_cluster
 from generators.grpc import for_grpc
+from generators.proxy import Backend, CertificateName, MeshTls, Protocol
 from tests.random_mesh import MESH, document
 from tests.snapshots import policies
 
@@ -66,6 +69,34 @@ def test_a_hash_function_that_grpc_refuses_is_left_out() -> None:
 
 def test_what_has_to_be_encrypted_is_not_called_in_the_clear() -> None:
     assert cluster(transportSocket={"name": "envoy.transport_sockets.tls"}) == []
+
+
+def mesh_cluster(**tls: Any) -> Any:
+    backend = Backend("a", "a", Protocol.GRPC, mesh_tls=MeshTls("default", **tls))
+    ((_, cluster),) = (made for made in backend_cluster(backend).finish() if isinstance(made[1], Cluster))
+    return cluster
+
+
+def test_calls_within_the_mesh_take_certificates_from_the_provider_in_the_bootstrap() -> None:
+    names = (CertificateName("spiffe://default/a"), CertificateName("spiffe://default/b/", is_prefix=True))
+    made = mesh_cluster(names=names, sni="a.mesh", oldest="TLSv1_2", newest="TLSv1_3")
+    ((_, reduced),) = for_grpc((), [("a", made)])
+    assert isinstance(reduced, Cluster)
+    context = UpstreamTlsContext()
+    assert reduced.transport_socket.typed_config.Unpack(context)
+
+    provider = {"instanceName": "koguma"}
+    validation = {
+        "caCertificateProviderInstance": provider,
+        "matchSubjectAltNames": [{"exact": "spiffe://default/a"}, {"prefix": "spiffe://default/b/"}],
+    }
+    assert reduced.transport_socket.name == "envoy.transport_sockets.tls"
+    assert MessageToDict(context) == {
+        "commonTlsContext": {
+            "tlsCertificateProviderInstance": provider,
+            "combinedValidationContext": {"defaultValidationContext": validation},
+        }
+    }
 
 
 def test_of_addresses_that_are_resolved_one_is_taken_and_several_are_not() -> None:

@@ -7,7 +7,7 @@ import errno
 import resource
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import wraps
 from typing import Any
 
@@ -264,6 +264,21 @@ def _failing(original: Callable[..., Any], failures: Any) -> Callable[..., Any]:
 
 
 @on_a_loop
+async def test_whoever_is_connected_is_cut_off_when_the_server_is_cancelled() -> None:
+    """Nobody would end the connection: uvicorn does that only where it is told to end."""
+    with suppress(ExceptionGroup):
+        async with http_served(App(), "127.0.0.1", 0) as port:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(GET)
+            assert await answer(reader) == b"0"
+            raise RuntimeError("something else has failed")
+
+    async with asyncio.timeout(5):
+        assert await ended(reader)
+    writer.close()
+
+
+@on_a_loop
 async def test_it_listens_on_ipv6() -> None:
     async with http_served(App(), "::1", 0) as port:
         reader, writer = await asyncio.open_connection("::1", port)
@@ -280,3 +295,11 @@ def test_an_address_that_is_taken_is_named() -> None:
 @pytest.mark.parametrize(("host", "text"), [("::1", "[::1]:80"), ("127.0.0.1", "127.0.0.1:80"), ("cp", "cp:80")])
 def test_addresses_are_written_as_in_urls(host: str, text: str) -> None:
     assert address(host, 80) == text
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="Linux alone can say so")
+def test_who_acknowledges_nothing_is_gone_after_a_minute() -> None:
+    with listening("127.0.0.1", 0) as listener:
+        listener.setblocking(True)
+        with socket.create_connection(listener.getsockname()), listener.accept()[0] as taken:
+            assert taken.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 60_000

@@ -8,26 +8,45 @@ from random import Random
 from typing import Any
 from weakref import ref
 
+import pytest
+
+from cp.model.dependency import ChangeScope
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.policies import kinds
 from cp.resources.resource import Resource
 from cp.resources.world import World
+from cp.translate import change_scope
 from cp.translate.compiler import Compiler
 from cp.translate.outbound import OutboundResult
 from cp.translate.packing import ENDPOINTS, TYPES
-from tests.random_mesh import EVERY, IDENTIFIED, MESH, Mesh, document, random_document, seeds
+from tests.random_mesh import (
+    EDGE,
+    EVERY,
+    IDENTIFIED,
+    IN_SHARES,
+    LEGACY,
+    MESH,
+    REACHED,
+    Mesh,
+    document,
+    random_document,
+    seeds,
+    share,
+)
 from tests.snapshots import policies
 
 Served = dict[str, dict[tuple[str, str], str]]
 
 
-def worlds(chance: Random, edits: int, of: Sequence[str] = EVERY) -> Iterator[World]:
+def worlds(
+    chance: Random, edits: int, of: Sequence[str] = EVERY, *, derives_reachability: bool = False
+) -> Iterator[World]:
     """A World with some documents, and those after each of some edits."""
     documents: dict[Key, Document] = {MESH.key: MESH}
     for made in (random_document(chance, of) for _ in range(chance.randrange(3, 20))):
         documents[made.key] = made
-    world = World.of(documents.values(), kinds(policies()))
+    world = World.of(documents.values(), kinds(policies(), derives_reachability=derives_reachability))
     yield world
     for revision in range(1, edits + 1):
         changes = dict(_edit(chance, documents, of) for _ in range(chance.choice([1, 1, 1, 2, 5])))
@@ -63,28 +82,57 @@ def served(compiler: Compiler, world: World) -> Served:
     }
 
 
-def test_after_any_edits_everybody_has_what_a_full_computation_gives() -> None:
-    for seed in seeds(also=(74, 191)):  # policies that choose services by their labels
+@IN_SHARES
+def test_after_any_edits_everybody_has_what_a_full_computation_gives(is_further: bool) -> None:
+    for seed in share(seeds(also=(74, 191)), is_further):  # policies that choose services by their labels
         compiler = Compiler(policies())
         for world in worlds(Random(seed), edits=10):
             assert served(compiler, world) == served(Compiler(policies()), fresh(world)), printed(seed, world)
 
 
-def test_after_any_edits_of_identities_everybody_has_what_a_full_computation_gives() -> None:
-    for seed in seeds(times=0.4):
+@IN_SHARES
+def test_after_any_edits_of_identities_everybody_has_what_a_full_computation_gives(is_further: bool) -> None:
+    for seed in share(seeds(times=0.4), is_further):
         compiler = Compiler(policies())
         for world in worlds(Random(seed), edits=10, of=IDENTIFIED):
             assert served(compiler, world) == served(Compiler(policies()), fresh(world)), printed(seed, world)
 
 
-def test_a_proxy_that_was_away_for_some_worlds_is_not_given_old_things() -> None:
-    for seed in seeds():
-        follow_with_gaps(Random(seed), seed)
+@IN_SHARES
+def test_after_any_edits_of_the_edge_everybody_has_what_a_full_computation_gives(is_further: bool) -> None:
+    # Dataplanes that are gateways in one World and not in another
+    for seed in share(seeds(also=(196, 698)), is_further):
+        compiler = Compiler(policies())
+        for world in worlds(Random(seed), edits=10, of=EDGE):
+            assert served(compiler, world) == served(Compiler(policies()), fresh(world)), printed(seed, world)
 
 
-def follow_with_gaps(chance: Random, seed: int) -> None:
+@IN_SHARES
+def test_after_any_edits_of_legacy_policies_everybody_has_what_a_full_computation_gives(is_further: bool) -> None:
+    for seed in share(seeds(), is_further):
+        compiler = Compiler(policies())
+        for world in worlds(Random(seed), edits=10, of=(*LEGACY, "ExternalService")):
+            assert served(compiler, world) == served(Compiler(policies()), fresh(world)), printed(seed, world)
+
+
+@IN_SHARES
+def test_after_any_edits_everybody_is_told_of_whom_a_full_computation_lets_them_reach(is_further: bool) -> None:
+    for seed in share(seeds(), is_further):
+        compiler = Compiler(policies())
+        for world in worlds(Random(seed), edits=10, of=REACHED, derives_reachability=True):
+            assert served(compiler, world) == served(Compiler(policies()), fresh(world)), printed(seed, world)
+
+
+@IN_SHARES
+def test_a_proxy_that_was_away_for_some_worlds_is_not_given_old_things(is_further: bool) -> None:
+    for seed in share(seeds(), is_further):
+        follow_with_gaps(Random(seed), seed, EVERY)
+        follow_with_gaps(Random(seed), seed, EDGE)
+
+
+def follow_with_gaps(chance: Random, seed: int, kinds: Sequence[str]) -> None:
     compiler = Compiler(policies())
-    for world in worlds(chance, edits=8):
+    for world in worlds(chance, edits=8, of=kinds):
         present = [dataplane for dataplane in dataplanes(world) if chance.random() < 0.5]
         for dataplane in present:
             anew = fresh(world)
@@ -102,7 +150,7 @@ def test_a_world_that_was_succeeded_is_freed_without_a_garbage_collection() -> N
         for seed in range(20):
             compiler = Compiler(policies())
             before: list[ref[World]] = []
-            for world in worlds(Random(seed), edits=4):
+            for world in worlds(Random(seed), edits=4, of=EDGE if seed % 2 else EVERY):
                 served(compiler, world)
                 compiler.keep_only([dataplane.key for dataplane in dataplanes(world)])
                 if any(dataplanes(world)):  # else the Compiler was not asked, and has not seen this World
@@ -159,6 +207,32 @@ def test_an_edit_builds_only_what_it_changes() -> None:
         for packed in after[name].since(before[name], type_url).updated
     }
     assert changed == {"kri_msvc_default___s3_80"}
+
+
+def test_what_has_changed_is_worked_out_once_however_many_classes_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler, asked = Compiler(policies()), []
+    work_out = change_scope.scope_of_resources
+
+    def counted(before: World, now: World, mesh: str) -> ChangeScope:
+        asked.append(mesh)
+        return work_out(before, now, mesh)
+
+    monkeypatch.setattr(change_scope, "scope_of_resources", counted)
+    clients = [calling_another(number, "v1") for number in range(5)]
+    world = World.of([MESH, *clients], kinds(policies()))
+    served(compiler, world)
+    served(compiler, world.next({clients[1].key: calling_another(1, "v2")}, 1))
+
+    assert compiler.class_count == len(clients)
+    assert asked == ["default"]
+
+
+def calling_another(number: int, version: str) -> Document:
+    """A Dataplane that calls the service of the one before."""
+    inbound = {"port": 80, "tags": {"kuma.io/service": f"s{number}", "version": version}}
+    outbound = {"port": 10000, "tags": {"kuma.io/service": f"s{number - 1}"}}
+    networking = {"address": f"127.0.0.{number + 1}", "inbound": [inbound], "outbound": [outbound]}
+    return document("Dataplane", f"c{number}", networking=networking)
 
 
 def test_a_policy_for_labels_concerns_the_services_that_have_them_and_no_others() -> None:
@@ -276,6 +350,76 @@ def test_a_policy_of_a_route_reaches_the_rows_to_which_that_route_contributes() 
         timeouts.append(_request_timeout(compiler, world))
 
     assert timeouts == ["15s", "1s", "1s", "2s", "15s", "15s", "3s", "15s", "3s", "4s"]
+
+
+def test_a_gateway_that_becomes_a_sidecar_has_nothing_of_a_gateway_any_more() -> None:
+    inbound = [{"port": 80, "tags": {"kuma.io/service": "web"}}]
+    sidecar = document("Dataplane", "edge", networking={"address": "127.0.0.1", "inbound": inbound})
+    world, compiler = World.of([MESH, *edge()], kinds(policies())), Compiler(policies())
+    before = served(compiler, world)
+
+    for revision, edited in enumerate((sidecar, edge()[0]), 1):
+        world = world.next({edited.key: edited}, revision)
+        assert served(compiler, world) == served(Compiler(policies()), fresh(world))
+    assert served(compiler, world) == before
+
+
+def test_a_policy_at_a_gateway_that_names_a_route_at_its_top_may_mean_another_one_after_a_route_is_gone() -> None:
+    """The policy and the routes of a hostname are as they were, and it has another timeout all the same."""
+    in_namespace = {"kuma.io/display-name": "shop", "k8s.kuma.io/namespace": "ns"}
+    other = route_at_edge("shop.ns", "/elsewhere", "other.test")
+    timeout = document(
+        "MeshTimeout",
+        "t.ns",
+        spec={
+            "targetRef": {"kind": "MeshHTTPRoute", "name": "shop"},
+            "to": [{"targetRef": {"kind": "Mesh"}, "default": {"http": {"requestTimeout": "77s"}}}],
+        },
+    )
+    documents = [
+        *(MESH, *edge(), route_at_edge("shop", "/cart")),
+        Document(other.key, {**other.data, "labels": in_namespace}),
+        Document(timeout.key, {**timeout.data, "labels": {"k8s.kuma.io/namespace": "ns"}}),
+    ]
+    world, compiler = World.of(documents, kinds(policies())), Compiler(policies())
+    before = served(compiler, world)
+
+    world = world.next({other.key: None}, 1)
+
+    assert served(Compiler(policies()), fresh(world)) != before
+    assert served(compiler, world) == served(Compiler(policies()), fresh(world))
+
+
+def edge() -> list[Document]:
+    """A builtin gateway with its MeshGateway, and a service behind it."""
+    inbound = [{"port": 80, "tags": {"kuma.io/service": "web"}}]
+    gateway = {"type": "BUILTIN", "tags": {"kuma.io/service": "edge"}}
+    return [
+        document("Dataplane", "edge", networking={"address": "127.0.0.1", "gateway": gateway}),
+        document(
+            "MeshGateway",
+            "edge",
+            selectors=[{"match": {"kuma.io/service": "edge"}}],
+            conf={"listeners": [{"port": 8080, "protocol": "HTTP"}]},
+        ),
+        document("Dataplane", "web", networking={"address": "127.0.0.2", "inbound": inbound}),
+    ]
+
+
+def route_at_edge(name: str, path: str, hostname: str = "*") -> Document:
+    """A route of all requests below a path to the service."""
+    rule = {
+        "matches": [{"path": {"type": "PathPrefix", "value": path}}],
+        "default": {"backendRefs": [{"kind": "MeshService", "name": "web"}]},
+    }
+    return document(
+        "MeshHTTPRoute",
+        name,
+        spec={
+            "targetRef": {"kind": "MeshGateway", "name": "edge"},
+            "to": [{"targetRef": {"kind": "Mesh"}, "hostnames": [hostname], "rules": [rule]}],
+        },
+    )
 
 
 def _same_match(name: str, default: dict[str, Any], **spec: Any) -> Document:

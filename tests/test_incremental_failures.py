@@ -14,12 +14,12 @@ from cp.policies import Policy, discover, kinds
 from cp.policies.mesh_timeout import MeshTimeout
 from cp.policies.mesh_traffic_permission import MeshTrafficPermission
 from cp.resources.world import World
-from cp.translate import proxy_class as class_module
+from cp.translate import change_scope
 from cp.translate.backend import BackendStage
 from cp.translate.compiler import Compiler
 from cp.translate.outbound import OutboundStage
 from cp.translate.packing import CLUSTER
-from tests.random_mesh import MESH, document, seeds
+from tests.random_mesh import EDGE, MESH, document, seeds
 from tests.test_incremental import Served, dataplanes, printed, served, worlds
 
 SERVICES = 40
@@ -66,7 +66,36 @@ def test_with_failures_that_last_everybody_has_what_working_out_all_would_give(m
         compiler, thorough = Compiler(policies(Faulty())), Compiler(policies(Faulty()))
         for world in worlds(Random(seed), edits=8):
             with monkeypatch.context() as patch:
-                patch.setattr(class_module, "scope_of_resources", lambda *_: EVERYTHING)
+                patch.setattr(change_scope, "scope_of_resources", lambda *_: EVERYTHING)
+                expected = everything(thorough, world)
+            assert everything(compiler, world) == expected, printed(seed, world)
+            failed += sum(map(len, expected[1].values()))
+    assert failed > 0
+
+
+class FaultyAtTheEdge(Faulty):
+    """A policy that can write neither certain routes, nor what holds for certain clients."""
+
+    def route(self, conf: Any, draft: Any) -> None:
+        if len(str(conf)) % 4 == 0:
+            raise RecursionError("too wide")
+        super().route(conf, draft)
+
+    def entrance(self, conf: Any, draft: Any) -> None:
+        if len(str(conf)) % 2 == 0:
+            raise RecursionError("too early")
+        super().entrance(conf, draft)
+
+
+def test_with_failures_at_the_edge_everybody_has_what_working_out_all_would_give(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    failed = 0
+    for seed in seeds():
+        compiler, thorough = Compiler(policies(FaultyAtTheEdge())), Compiler(policies(FaultyAtTheEdge()))
+        for world in worlds(Random(seed), edits=8, of=EDGE):
+            with monkeypatch.context() as patch:
+                patch.setattr(change_scope, "scope_of_resources", lambda *_: EVERYTHING)
                 expected = everything(thorough, world)
             assert everything(compiler, world) == expected, printed(seed, world)
             failed += sum(map(len, expected[1].values()))

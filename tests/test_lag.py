@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
+from functools import partial
 
 from cp.metrics import Metrics
 from cp.serving.lag import Lag
@@ -23,15 +25,42 @@ def test_the_worst_of_the_last_minute_is_remembered_and_no_older_one() -> None:
 
 
 def test_a_loop_that_is_kept_busy_is_noticed() -> None:
+    lag, own_lag = measured(work)
+
+    assert lag > 0.1
+    assert own_lag > 0.1
+
+
+def test_what_others_take_is_no_lag_of_its_own() -> None:
+    lag, own_lag = measured(partial(time.sleep, 0.2))  # as long as another program has the processor
+
+    assert lag > 0.1
+    assert own_lag < 0.1
+
+
+def work() -> None:
+    """As long as it takes to have had 0.2 s of processor time."""
+    began = time.thread_time()
+    while time.thread_time() - began < 0.2:
+        pass
+
+
+def measured(callback: Callable[[], None]) -> tuple[float, float]:
+    """How late one callback makes the loop, and how much of that is its own."""
+    metrics = Metrics()
+
     async def busy() -> float:
-        lag = Lag(Metrics())
+        lag = Lag(metrics)
         async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
             watching = tasks.create_task(lag.watch())
             await asyncio.sleep(0)
-            time.sleep(0.2)  # noqa: ASYNC251  keeping the loop busy is the point
+            callback()
             while lag.worst == 0:  # noqa: ASYNC110  who watches tells nobody
                 await asyncio.sleep(0)
             watching.cancel()
         return lag.worst
 
-    assert asyncio.run(busy()) > 0.1
+    worst = asyncio.run(busy())
+    own_lag = metrics.registry.get_sample_value("koguma_event_loop_own_lag_seconds_sum")
+    assert own_lag is not None
+    return worst, own_lag

@@ -24,8 +24,16 @@ def restored() -> Iterator[None]:
     root = logging.getLogger()
     before, level = list(root.handlers), root.level
     yield
+    for handler in root.handlers:
+        if isinstance(handler, log.LogFile):
+            handler.close()
     root.handlers, root.level = before, level
     structlog.reset_defaults()
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
 
 
 def logged(level: str = "info", form: str = "json") -> io.StringIO:
@@ -80,6 +88,32 @@ def test_a_log_for_people_has_no_braces() -> None:
     assert "api.stored" in out.getvalue()
 
 
+def test_what_strangers_send_moves_no_terminal_and_begins_no_line() -> None:
+    out = logged(form="console")
+    structlog.get_logger().info("api.refused", path="/\x1b[2J\x9b31m", reason="no\nError: run this", number=1)
+    logging.getLogger("uvicorn.error").warning("bad \x1b]0;owned\x07")
+
+    lines = out.getvalue().splitlines()
+    assert len(lines) == 2
+    assert all(line.isprintable() for line in lines)
+    assert r"path=/\x1b[2J\x9b31m" in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("out", "no_color", "is_coloured"),
+    [(Terminal, "", True), (Terminal, "1", False), (io.StringIO, "", False)],
+)
+def test_colours_are_for_terminals_whose_user_wants_them(
+    monkeypatch: pytest.MonkeyPatch, out: type[io.StringIO], no_color: str, is_coloured: bool
+) -> None:
+    monkeypatch.setenv("NO_COLOR", no_color)
+    log.configure("info", "console", stream := out())
+
+    structlog.get_logger().info("api.stored", status=200)
+
+    assert ("\x1b[" in stream.getvalue()) is is_coloured
+
+
 def test_output_that_is_no_terminal_gets_json() -> None:
     out = logged(form="auto")
 
@@ -122,3 +156,74 @@ def test_a_trace_says_where_and_not_which_values_were_at_hand(form: str) -> None
 
     assert "test_a_trace_says_where" in out.getvalue()
     assert key not in out.getvalue()
+
+
+def test_a_log_that_was_moved_away_is_begun_anew(tmp_path: Path) -> None:
+    file, old = tmp_path / "koguma.log", tmp_path / "koguma.log.1"
+    log.configure("info", "auto", file=str(file))
+
+    structlog.get_logger().info("api.stored", revision=3)
+    file.rename(old)
+    structlog.get_logger().info("api.stored", revision=4)
+
+    assert [json.loads(part.read_text())["revision"] for part in (old, file)] == [3, 4]
+    assert file.stat().st_mode & 0o007 == 0, "others may read it"
+
+
+def test_what_is_in_a_log_already_stays_there(tmp_path: Path) -> None:
+    file = tmp_path / "koguma.log"
+    file.write_text('{"revision": 3}\n')
+    log.configure("info", "json", file=str(file))
+
+    structlog.get_logger().info("api.stored", revision=4)
+
+    assert [json.loads(line)["revision"] for line in file.read_text().splitlines()] == [3, 4]
+
+
+def test_a_log_that_cannot_be_begun_anew_fails_nobody_and_is_tried_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, away = tmp_path / "logs", tmp_path / "away"
+    folder.mkdir()
+    file = folder / "koguma.log"
+    log.configure("info", "json", file=str(file))
+    logger = structlog.get_logger()
+
+    folder.rename(away)
+    logger.info("api.stored", revision=3)
+    logger.info("api.stored", revision=4)
+    told, *lines = capsys.readouterr().err.splitlines()
+    assert ("cannot be written" in told, str(file) in told) == (True, True)
+    assert [json.loads(line)["revision"] for line in lines] == [3, 4]
+
+    folder.mkdir()
+    logger.info("api.stored", revision=5)
+    assert json.loads(file.read_text())["revision"] == 5
+    file.unlink()
+    folder.rmdir()
+    logger.info("api.stored", revision=6)
+    assert "cannot be written" in capsys.readouterr().err, "that it is away again is not told"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is always full")
+def test_a_line_that_a_full_disk_does_not_take_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "koguma.log"
+    file.symlink_to("/dev/full")
+    log.configure("info", "json", file=str(file))
+
+    structlog.get_logger().info("api.stored", revision=3)
+
+    told, line = capsys.readouterr().err.splitlines()
+    assert ("No space left" in told, json.loads(line)["revision"]) == (True, 3)
+
+
+def test_nobody_fails_where_standard_error_is_closed_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log.configure("info", "json", file=str(tmp_path / "koguma.log"))
+    closed = io.StringIO()
+    closed.close()
+    for stream in (closed, None):
+        monkeypatch.setattr("sys.stderr", stream)
+        (tmp_path / "koguma.log").unlink(missing_ok=True)
+        tmp_path.rename(tmp_path.with_name("away"))
+        structlog.get_logger().info("api.stored", revision=3)
+        tmp_path.with_name("away").rename(tmp_path)

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 import structlog
 
 from cp.ads.connection import Connection
 from cp.ads.hub import Hub
 from cp.ads.session.messages import Node, Response, SotwRequest
 from cp.ads.session.sotw import SotwSession
+from cp.api.policy_delivery import policy_delivery
+from cp.insight.inspect import affected_proxies
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.policies import discover
+from cp.resources.world import World
 from cp.serving.delivery import ChangeProgress, ProxyState
 from cp.serving.observe import Observer
 from cp.serving.publications import KEPT
 from cp.serving.reconcile import Pace, Reconciler
 from cp.store.memory import MemoryStore
-from cp.store.port import Put
+from cp.store.port import Delete, Put
+from cp.translate.compiler import CompiledProxy
 from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, ROUTES
 from cp.translate.snapshot import Snapshot
 from tests.random_mesh import MESH, document
@@ -404,3 +409,48 @@ def test_a_proxy_that_left_has_a_last_connection_and_one_that_never_came_has_non
         assert not gone[keys[1]].connections
 
     run(test)
+
+
+def test_of_a_policy_it_is_known_which_of_its_values_a_proxy_refuses() -> None:
+    async def test(rig: Rig, _a: Client, _b: Client) -> None:
+        await rig.outcome([await rig.write(timeout(2), patch("good", proxy="a", name="good"))])
+        await rig.outcome([await rig.write(patch("bad", proxy="b"), timeout(3, name="zz-later"))])
+
+        assert await standing(rig, PATCH) == {"b": ("Refused", True)}
+        assert await standing(rig, patch("good", name="good").key) == {"a": ("Online", False)}
+        assert await standing(rig, Key("MeshTimeout", "default", "timeout")) == {
+            "a": ("Online", False),
+            "b": ("Refused", False),
+        }, "b keeps the version before, and this value with it"
+
+    in_a_mesh(test)
+
+
+def test_nobody_is_blamed_for_a_nack_of_what_is_taken_back_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when a rollout ends: the World in which the patch was is not known any more."""
+
+    async def test(rig: Rig, _a: Client, _b: Client) -> None:
+        await rig.outcome([await rig.write(patch("bad"), timeout(3))])
+        compiled = rig.reconciler.compiled
+
+        async def compiled_later(proxies: Iterable[str]) -> tuple[World, Mapping[str, CompiledProxy]]:
+            await rig.store.write(Delete(PATCH))
+            await rig.reconciler.current()
+            return await compiled(proxies)
+
+        assert len(await rig.observer.nack_reports()) == 2
+        monkeypatch.setattr(rig.reconciler, "compiled", compiled_later)
+        assert await rig.observer.nack_reports() == ()
+
+    in_a_mesh(test)
+
+
+async def standing(rig: Rig, policy: Key) -> dict[str, tuple[str, bool]]:
+    """The state of each proxy of a policy, and whether it refuses what the policy says."""
+    world = await rig.reconciler.current()
+    resource = world.get(policy)
+    assert resource is not None
+    proxies = list(affected_proxies(world, resource))
+    delivered = await policy_delivery(rig.observer, policy, [proxy.dataplane for proxy in proxies])
+    answers = [delivered.data(proxy) for proxy in proxies]
+    return {each["name"]: (each["status"], any("refused" in one for one in each["survives"])) for each in answers}

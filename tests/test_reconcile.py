@@ -30,7 +30,7 @@ from cp.serving.delivery import ProxyState
 from cp.serving.observe import Observer
 from cp.serving.reconcile import Pace, Reconciler
 from cp.store.memory import MemoryStore
-from cp.store.port import ChangeBatch, Delete, Outdated, Put, Unusable
+from cp.store.port import ChangeBatch, Contents, Delete, Outdated, Put, StoreUnreachable, Unusable
 from cp.translate.compiler import CompiledProxy
 from cp.translate.packing import CLUSTER, LISTENER
 from generators.drafts import ClusterDraft
@@ -60,14 +60,14 @@ class Rig:
         return _clusters(self.hub, proxy)
 
     @asynccontextmanager
-    async def connected(self, name: str) -> AsyncIterator[str]:
+    async def connected(self, name: str, **metadata: str) -> AsyncIterator[str]:
         proxy = f"default.{name}"
         self.woken[proxy] = 0
 
         def wake() -> None:
             self.woken[proxy] += 1
 
-        with self.hub.streams.connected(Connection(Node(proxy), "sotw", _SESSION, wake)):
+        with self.hub.streams.connected(Connection(Node(proxy, metadata=metadata), "sotw", _SESSION, wake)):
             yield proxy
 
 
@@ -105,6 +105,46 @@ def dataplane(name: str, *services: str) -> Document:
     outbound = [{"port": 10000 + n, "tags": {"kuma.io/service": service}} for n, service in enumerate(services)]
     inbound = [{"port": 80, "tags": {"kuma.io/service": name}}]
     return document("Dataplane", name, networking={"address": "127.0.0.1", "inbound": inbound, "outbound": outbound})
+
+
+MTLS = {"enabledBackend": "ca", "backends": [{"name": "ca", "type": "builtin", "mode": "STRICT"}]}
+CERTIFIED = {"koguma.io/certificates": "koguma"}
+
+
+def test_a_grpc_client_speaks_tls_while_one_of_its_streams_says_that_it_finds_certificates() -> None:
+    tags = {"kuma.io/service": "shop"}
+    client = document("Dataplane", "shop", labels={"koguma.io/client": "grpc"}, networking=_calling("backend", tags))
+    tags = {"kuma.io/service": "backend", "kuma.io/protocol": "grpc"}
+    inbound = [{"port": 80, "tags": tags}]
+    server = document("Dataplane", "backend", networking={"address": "127.0.0.2", "inbound": inbound, "outbound": []})
+
+    async def test(rig: Rig) -> None:
+        await rig.write(Document(MESH.key, {**MESH.data, "mtls": MTLS}), client, server)
+        async with rig.connected("shop") as proxy:
+            await eventually_on_loop(lambda: _over_tls(rig.hub, proxy) == {"backend": False})
+            async with rig.connected("shop", **CERTIFIED):
+                assert _over_tls(rig.hub, proxy) == {}, "what the other stream has is not for this one"
+                await eventually_on_loop(lambda: _over_tls(rig.hub, proxy) == {"backend": True})
+                async with rig.connected("shop", **CERTIFIED), rig.connected("backend") as other:
+                    await eventually_on_loop(lambda: rig.hub.observer.newest(other) is not None)
+                async with rig.connected("backend") as other:
+                    await eventually_on_loop(lambda: rig.hub.observer.newest(other) is not None)
+                assert _over_tls(rig.hub, proxy) == {"backend": True}
+            await eventually_on_loop(lambda: _over_tls(rig.hub, proxy) == {"backend": False})
+
+    run(test, checks_itself=True)
+
+
+def _calling(service: str, tags: dict[str, str]) -> dict[str, Any]:
+    outbound = [{"port": 1, "tags": {"kuma.io/service": service}}]
+    return {"address": "127.0.0.1", "gateway": {"type": "DELEGATED", "tags": tags}, "outbound": outbound}
+
+
+def _over_tls(hub: Hub, proxy: str) -> dict[str, bool]:
+    """For each cluster of a proxy, whether it is called over TLS."""
+    snapshot = hub.observer.newest(proxy)
+    clusters = () if snapshot is None else (Cluster.FromString(packed.body) for packed in snapshot.of(CLUSTER))
+    return {cluster.name: cluster.HasField("transport_socket") for cluster in clusters}
 
 
 def test_a_proxy_that_connects_before_its_dataplane_is_written_is_served_when_it_is() -> None:
@@ -286,6 +326,32 @@ def test_a_store_that_forgot_what_changed_is_read_anew() -> None:
             await rig.clusters(proxy, lambda names: "more" in names)
 
     run(test, store=_Forgetful())
+
+
+class _AwayWhenForgetful(_Forgetful):
+    """It cannot be read at once when everything has to be read anew, as in the time of a failover."""
+
+    refusals = 0
+
+    async def read(self) -> Contents:
+        if self.read_once and self.refusals < 1:
+            self.refusals += 1
+            raise StoreUnreachable("the database is away")
+        self.read_once = True
+        return await super().read()
+
+    read_once = False
+
+
+def test_a_store_that_is_away_when_it_has_to_be_read_anew_is_read_later() -> None:
+    async def test(rig: Rig) -> None:
+        async with rig.connected("web") as proxy:
+            await rig.write(MESH, dataplane("web", "backend"))
+            await rig.clusters(proxy, lambda names: "backend" in names)
+        assert store.refusals == 1
+
+    store = _AwayWhenForgetful()
+    run(test, store=store)
 
 
 def test_an_edit_that_changes_nothing_for_a_proxy_does_not_wake_it() -> None:

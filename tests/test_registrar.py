@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
+import structlog
 import yaml
 
 from cp.model.document import Document
+from cp.model.managed import managed
 from cp.model.names import Key
 from cp.model.registration import MISSED_BY, NOT_READY, OWNER, label, labelled, registered, written_by_hand
 from cp.policies import discover, kinds
 from cp.resources.world import World
 from cp.serving.registrar import Registrar, RegistrarTimes
 from cp.store.memory import MemoryStore
-from cp.store.port import Delete, Put, Unusable
+from cp.store.port import Closed, Delete, Put, StoreUnreachable, Unusable
+from cp.store.roster import Fence
 from tests.random_mesh import MESH, document
 
 KINDS = kinds(discover())
@@ -211,7 +215,7 @@ def test_a_proxy_whose_dataplane_was_removed_while_it_was_cut_off_brings_it_agai
 
 
 def test_a_dataplane_is_brought_again_when_the_store_can_be_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def unusable(*_writes: Put | Delete) -> int:
+    async def unusable(*_writes: Put | Delete, **_options: object) -> int:
         raise Unusable("the disk is full")
 
     async def scenario(cp: ControlPlane) -> None:
@@ -250,15 +254,102 @@ def test_what_an_operator_deleted_is_not_brought_again() -> None:
 def test_what_somebody_writes_by_hand_has_no_owner_and_goes_on_draining() -> None:
     read = dataplane(owner="one", not_ready="one", missed_by="first")
 
-    written = written_by_hand(read, read)
+    changed = replace(read, data={**read.data, "labels": {**read.data["labels"], "team": "web"}})
+
+    written = written_by_hand(changed, read)
 
     assert [label(written, name) for name in (OWNER, MISSED_BY, NOT_READY)] == ["", "", "one"]
     assert written_by_hand(dataplane(), None) == dataplane()
+
+
+def test_what_a_run_registered_stays_its_own_where_somebody_writes_the_same_by_hand() -> None:
+    registered_by_one = dataplane(owner="one", not_ready="one", missed_by="first")
+
+    assert written_by_hand(dataplane(), registered_by_one) == registered_by_one
+    assert written_by_hand(replace(dataplane(), data={**dataplane().data, "labels": {}}), registered_by_one).data == (
+        registered_by_one.data
+    )
 
 
 def test_a_run_that_registers_owns_what_it_stores_unless_it_is_somebody_elses() -> None:
     assert registered(dataplane(), None, "one", ready=True) == dataplane(owner="one")
     assert registered(dataplane(), dataplane(owner="one", not_ready="one"), "two", ready=True) == dataplane(owner="two")
     assert registered(dataplane(), dataplane(not_ready="one"), "two", ready=True) == dataplane()
+    pushed = managed(dataplane(), "team")
+    assert registered(dataplane(), pushed, "one", ready=True) == pushed
     late = registered(dataplane(), None, "one", ready=False)
     assert late == registered(dataplane(), late, "one", ready=True) == dataplane(owner="one", not_ready="one")
+
+
+@pytest.mark.parametrize(
+    ("trouble", "lines"),
+    [
+        (StoreUnreachable("the database is away"), 0),
+        (Unusable("the disk is full"), 1),
+        (RuntimeError("a fault of ours"), 1),
+    ],
+)
+def test_what_keeps_it_from_looking_is_told_at_most_once(trouble: Exception, lines: int) -> None:
+    """A database that is away is told of by the store, at the beginning and at the end."""
+    looks = 0
+
+    class Blind(ControlPlane):
+        async def owners(self) -> Mapping[str, frozenset[str]]:
+            nonlocal looks
+            looks += 1
+            if looks == 5:
+                raise Closed
+            raise trouble
+
+    async def scenario() -> list[MutableMapping[str, Any]]:
+        blind = Blind(MemoryStore())
+        registrar = Registrar(blind.store, blind, blind, RegistrarTimes(0, GRACE), name="blind")
+        with structlog.testing.capture_logs() as logs:
+            await asyncio.wait_for(registrar.run(), 10)
+        return logs
+
+    logs = asyncio.run(scenario())
+
+    assert looks == 5
+    assert [(line["event"], line["reason"]) for line in logs] == [("registrations.unswept", str(trouble))] * lines
+    assert all(line["exc_info"] == isinstance(trouble, RuntimeError) for line in logs)
+
+
+@dataclass
+class Chores:
+    """Whether they are for this control plane."""
+
+    leads: bool = False
+    fence: Fence | None = None
+
+
+def test_who_does_no_chores_removes_nothing_and_takes_marks_off_all_the_same() -> None:
+    async def scenario(cp: ControlPlane) -> None:
+        chores = Chores()
+        cp._registrar._leadership = chores
+        del cp.connected["default.web"]
+        assert await cp.after(5 * DELAY) == dataplane(owner="one")
+
+        chores.leads = True  # what it did not know as another's does not count
+        assert await cp.after(DELAY - 2) is not None
+        assert await cp.after(4) is None
+
+        await cp.store.write(Put(labelled(dataplane(owner="one"), missed_by="another")))
+        chores.leads, cp.connected["default.web"] = False, "one"
+        await cp.sweep()
+        assert await cp.stored() == dataplane(owner="one")
+
+    play(scenario)
+
+
+def test_what_was_begun_under_a_lease_that_was_lost_since_is_not_done() -> None:
+    async def scenario(cp: ControlPlane) -> None:
+        first = await cp.store.roster.lease("chores", "first", 3600)
+        cp._registrar._leadership = Chores(leads=True, fence=first.fence)
+        del cp.connected["default.web"]
+        await cp.store.roster.leave("first")
+        await cp.store.roster.lease("chores", "second", 3600)
+
+        assert await cp.after(5 * DELAY) == dataplane(owner="one")
+
+    play(scenario)

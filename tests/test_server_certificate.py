@@ -115,7 +115,7 @@ def test_a_name_that_is_new_is_added_and_the_authority_stays(tmp_path: Path) -> 
 
 def test_it_is_renewed_when_a_third_of_its_life_is_left(tmp_path: Path) -> None:
     def serial(now: dt.datetime) -> int:
-        own_authority.made_certificate(tmp_path, NAMES, now)
+        own_authority.ensure_certificate(tmp_path, NAMES, now)
         return x509.load_pem_x509_certificate((tmp_path / own_authority.CERTIFICATE).read_bytes()).serial_number
 
     two_thirds = NOW + own_authority.LIFE * 2 / 3
@@ -130,17 +130,17 @@ def _names(folder: Path) -> tuple[str, ...]:
 
 
 def test_names_of_earlier_certificates_stay_when_it_is_renewed(tmp_path: Path) -> None:
-    own_authority.made_certificate(tmp_path, {"10.0.0.7"}, NOW)
-    own_authority.made_certificate(tmp_path, NAMES, NOW)
+    own_authority.ensure_certificate(tmp_path, {"10.0.0.7"}, NOW)
+    own_authority.ensure_certificate(tmp_path, NAMES, NOW)
 
-    own_authority.made_certificate(tmp_path, NAMES, NOW + own_authority.LIFE)
+    own_authority.ensure_certificate(tmp_path, NAMES, NOW + own_authority.LIFE)
 
     assert set(_names(tmp_path)) == NAMES | {"10.0.0.7"}
 
 
 def test_of_many_earlier_names_the_newest_stay(tmp_path: Path) -> None:
     for day in range(70):
-        own_authority.made_certificate(tmp_path, {"cp.example", f"10.0.0.{day}"}, NOW)
+        own_authority.ensure_certificate(tmp_path, {"cp.example", f"10.0.0.{day}"}, NOW)
 
     assert set(_names(tmp_path)) == {"cp.example", *(f"10.0.0.{day}" for day in range(5, 70))}
 
@@ -155,13 +155,13 @@ def test_a_name_that_no_certificate_can_have_is_told_and_the_authority_is_not_bl
 
 
 def test_it_lasts_no_longer_than_its_authority_and_is_not_made_again_for_that(tmp_path: Path) -> None:
-    own_authority.made_certificate(tmp_path, NAMES, NOW)
+    own_authority.ensure_certificate(tmp_path, NAMES, NOW)
     authority = x509.load_pem_x509_certificate((tmp_path / own_authority.AUTHORITY).read_bytes())
     late = authority.not_valid_after_utc - dt.timedelta(days=2)
 
-    own_authority.made_certificate(tmp_path, NAMES, late)
+    own_authority.ensure_certificate(tmp_path, NAMES, late)
     made_late = (tmp_path / own_authority.CERTIFICATE).read_bytes()
-    own_authority.made_certificate(tmp_path, NAMES, late)
+    own_authority.ensure_certificate(tmp_path, NAMES, late)
 
     assert x509.load_pem_x509_certificate(made_late).not_valid_after_utc == authority.not_valid_after_utc
     assert (tmp_path / own_authority.CERTIFICATE).read_bytes() == made_late

@@ -18,7 +18,8 @@ from cp.resources.world import World
 from cp.serving.signing_keys import NoSigningKey, SigningKeys
 from cp.settings import load
 from cp.store.memory import MemoryStore
-from cp.store.port import Delete, Put, ReadOnly, Store, Unusable
+from cp.store.port import UNKNOWN, Author, Delete, Put, ReadOnly, Store, Unusable
+from cp.store.roster import Fence
 from tests.access.forge import NOW, pem, private_key, secret, world
 
 KINDS = kinds(discover())
@@ -28,7 +29,7 @@ EMPTY = world()
 class Folder(MemoryStore):
     """A store that somebody else writes."""
 
-    async def write(self, *writes: Put | Delete) -> NoReturn:
+    async def write(self, *writes: Put | Delete, author: Author = UNKNOWN, fence: Fence | None = None) -> NoReturn:
         raise ReadOnly("the store is the directory /mesh, which is only read")
 
 
@@ -168,7 +169,7 @@ def test_a_folder_has_no_such_token_and_the_start_goes_on() -> None:
 def test_a_store_that_cannot_be_used_now_gets_no_such_token_and_the_start_goes_on(
     monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
-    async def busy(*_: object) -> NoReturn:
+    async def busy(*_: object, **__: object) -> NoReturn:
         raise Unusable("the database is locked")
 
     store = MemoryStore()

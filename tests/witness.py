@@ -47,7 +47,7 @@ class Witness:
 
     def refusal(self, snapshot: Snapshot) -> str:
         """What Envoy has against a snapshot; nothing if it took all of it."""
-        resources = [_strict(packed) for part in snapshot.parts for packed in part]
+        resources = [self._with_files(_strict(packed)) for part in snapshot.parts for packed in part]
         resources.extend(self._certificates(resources))
         shown = self._serving.publish(_PROXY, *resources)
 
@@ -60,14 +60,25 @@ class Witness:
         statuses = self._serving.seat(_PROXY).session.statuses
         return "\n".join(nack.text for status in statuses for nack in status.nacks)
 
+    def _with_files(self, packed: PackedResource) -> PackedResource:
+        """A copy in which a certificate from a file, which is on no machine, is one that there is."""
+        message = Secret.FromString(packed.body) if packed.type_url == SECRET else Secret()
+        if not message.tls_certificate.certificate_chain.filename:
+            return packed
+        self._write_leaf(message)
+        return PackedResource.of(SECRET, packed.name, message.SerializeToString())
+
+    def _write_leaf(self, secret: Secret) -> None:
+        secret.tls_certificate.certificate_chain.inline_bytes = self._leaf.cert_chain_pems[0].bytes()
+        secret.tls_certificate.private_key.inline_bytes = self._leaf.private_key_pem.bytes()
+
     def _certificates(self, resources: Sequence[PackedResource]) -> Iterator[PackedResource]:
         """The certificate of a proxy with mTLS, which no snapshot of the compiler has."""
         for packed in resources:
             if packed.type_url == SECRET and packed.name.startswith(_ROOTS):
                 name = mesh_identity(packed.name.removeprefix(_ROOTS))
                 secret = Secret(name=name)
-                secret.tls_certificate.certificate_chain.inline_bytes = self._leaf.cert_chain_pems[0].bytes()
-                secret.tls_certificate.private_key.inline_bytes = self._leaf.private_key_pem.bytes()
+                self._write_leaf(secret)
                 yield PackedResource.of(SECRET, name, secret.SerializeToString())
 
 

@@ -57,11 +57,11 @@ def of(data: dict[str, Any]) -> Document:
     return Document(Key(data["type"], data.get("mesh", ""), data["name"]), data)
 
 
-def route() -> dict[str, Any]:
-    """A route to the first service, to itself."""
+def route(service: int = 0) -> dict[str, Any]:
+    """A route for calls of the first service, to itself or to another one."""
     rule = {
         "matches": [{"path": {"type": "PathPrefix", "value": "/slow"}}],
-        "default": {"backendRefs": [{"kind": "MeshService", "name": "s0", "port": 80}]},
+        "default": {"backendRefs": [{"kind": "MeshService", "name": f"s{service}", "port": 80}]},
     }
     to = [{"targetRef": {"kind": "MeshService", "name": "s0"}, "rules": [rule]}]
     return _data("MeshHTTPRoute", "slow", spec={"to": to})

@@ -36,8 +36,13 @@ def promises(results: Sequence[ScenarioResult], proxies: int) -> Iterator[Promis
         for promise in _of(result, proxies):
             yield Promise(f"{result.scenario}, {kind}: {promise.says}", promise.measured, promise.held)
     if results:
-        lag = max(result.lag for result in results)
-        yield Promise(f"the event loop is at most {LAG * 1000:g} ms late", f"{lag * 1000:g} ms", lag <= LAG)
+        yield on_time("", max(result.own_lag for result in results), max(result.lag for result in results))
+
+
+def on_time(scenario: str, own_lag: float, lag: float) -> Promise:
+    """By the loop's own processor time: what other programs take says nothing about us."""
+    says = f"{scenario}the event loop's callbacks keep it at most {LAG * 1000:g} ms"
+    return Promise(says, f"{own_lag * 1000:g} ms ({lag * 1000:g} by the clock)", own_lag <= LAG)
 
 
 def _of(result: ScenarioResult, proxies: int) -> Iterator[Promise]:

@@ -8,6 +8,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from bench.serving.edge import ROUTES
+from bench.serving.gateways import GatewayResult
 from bench.serving.promises import Costs, Promise
 from bench.serving.stand import Measurement, ScenarioResult
 
@@ -16,12 +18,13 @@ def show(console: Console, results: Sequence[ScenarioResult], title: str) -> Non
     table = Table(
         title=title,
         caption="When half of the proxies, 99 of 100 and the last had answered. Of several edits the middle one. "
-        "MiB is the peak of memory, built the fragments that were, and at most so late was the event loop.",
+        "MiB is the peak of memory, built the fragments that were, and at most so late was the event loop: "
+        "by the clock, and by the processor time of its own callbacks.",
     )
     table.add_column("scenario", no_wrap=True)
     table.add_column("stream")
     times = ("p50", "p99", "last ms", "floor", "ratio", "cpu s", "floor")
-    columns = (*times, "messages", "resources", "KiB", "built", "MiB", "late ms")
+    columns = (*times, "messages", "resources", "KiB", "built", "MiB", "late ms", "own ms")
     for name in columns:
         table.add_column(name, justify="right")
     for result in results:
@@ -44,6 +47,7 @@ def _cells(result: ScenarioResult) -> Iterable[str]:
     yield "" if middle.fragments is None else f"{middle.fragments:.0f}"
     yield f"{middle.peak:.0f}"
     yield f"{result.lag * 1000:g}"
+    yield f"{result.own_lag * 1000:g}"
 
 
 def show_growth(console: Console, costs: Costs, of: str, unit: str) -> None:
@@ -54,6 +58,26 @@ def show_growth(console: Console, costs: Costs, of: str, unit: str) -> None:
         table.add_column(f"{services} services", justify="right")
     for proxies in sizes[0]:
         table.add_row(str(proxies), *(f"{costs[proxies, services]:.3g}" for services in sizes[1]))
+    console.print(table)
+
+
+def show_gateways(console: Console, results: Sequence[GatewayResult], hostnames: int) -> None:
+    table = Table(
+        title=f"gateways with {hostnames:,} hostnames and {hostnames * ROUTES:,} routes",
+        caption="Until a real Envoy had answered all that an edit sends it, what of that Envoy needed itself, and the "
+        "rest: of several edits the middle one. At last the longest callback of our event loop, by processor time. "
+        "The sidecar is in the same mesh.",
+    )
+    table.add_column("proxy", no_wrap=True)
+    table.add_column("scenario", no_wrap=True)
+    for name in ("ms", "Envoy's", "ours", "resources", "KiB", "built", "own ms"):
+        table.add_column(name, justify="right")
+    for result in results:
+        middle = result.middle
+        times = (_milliseconds(seconds) for seconds in (middle.took, middle.of_envoy, middle.own))
+        counts = f"{sum(middle.resources.values()):,}", f"{middle.size / 1024:,.1f}", f"{middle.fragments:,.0f}"
+        own_lag = max(cost.own_lag for cost in result.costs)
+        table.add_row(result.proxy, result.scenario, *times, *counts, f"{own_lag * 1000:g}")
     console.print(table)
 
 
@@ -94,6 +118,7 @@ def each_as_data(measured: Measurement) -> dict[str, Any]:
         "peak": measured.peak,
         "fragments": measured.fragments,
         "lag": measured.lag,
+        "own_lag": measured.own_lag,
     }
 
 

@@ -17,16 +17,19 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from bench.serving import report
+from bench.serving.gateways import GatewayResult, GatewayStand, gateway_promises
+from bench.serving.gateways import as_data as gateway_as_data
 from bench.serving.processes import ControlPlane, Worker
 from bench.serving.promises import Promise, growth, promises
 from bench.serving.scenarios import ROUTE, Scenario, scenarios
 from bench.serving.stand import ScenarioResult, Stand, Step
 from bench.serving.witnesses import Witnesses, binary
 
-PARTS: Final = ("delta", "sotw", "growth")
+PARTS: Final = ("delta", "sotw", "growth", "gateways")
 _FOLDER: Final = Path(".bench")
 _STEPS: Final = 3  # the mesh, the cold start, the way back
 _STEPS_OF_A_SIZE: Final = 4
+_STEPS_OF_GATEWAYS: Final = 12
 _WIDTH: Final = 150
 
 
@@ -36,6 +39,9 @@ class Options:
     services: int = 1000
     sizes: tuple[int, ...] = (100, 300, 1000)
     """The numbers of proxies and of services in the table of growth."""
+
+    hostnames: int = 1000
+    """How many each of the gateways has."""
 
     parts: tuple[str, ...] = PARTS
     witnesses: int = 3
@@ -55,12 +61,34 @@ def run(options: Options) -> dict[str, Any]:
                 kept += witnessed
         if "growth" in options.parts:
             grown = _growth(options, step)
+        at_gateways = _gateways(options, step) if "gateways" in options.parts else []
     kept = [*promises(results, options.proxies), *kept]
+    if at_gateways:
+        report.show_gateways(console, at_gateways, options.hostnames)
+        kept += gateway_promises(at_gateways, options.hostnames)
     for of, costs in grown.items():
         report.show_growth(console, costs, of, "s")
         kept += growth(costs, of)
     report.show_promises(console, kept)
-    return _written(console, options, results, grown, kept)
+    return _written(console, options, _Figures(results, grown, at_gateways), kept)
+
+
+@dataclass(frozen=True, slots=True)
+class _Figures:
+    """Everything that was measured."""
+
+    results: list[ScenarioResult]
+    grown: dict[str, Any]
+    at_gateways: list[GatewayResult]
+
+
+def _gateways(options: Options, step: Step) -> list[GatewayResult]:
+    """What edits cost gateways. Without an Envoy there is nobody to measure."""
+    envoy = binary()
+    if envoy is None:
+        return []
+    with _folder() as folder:
+        return GatewayStand(folder, envoy, options.hostnames, step).run()
 
 
 def _both(options: Options, step: Step, *, delta: bool) -> tuple[list[ScenarioResult], list[Promise]]:
@@ -117,7 +145,8 @@ def _stepping(console: Console, options: Options) -> Iterator[Step]:
     """A progress bar that names the current step."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     steps = _STEPS + len(list(scenarios(options.services)))
-    total = sum(part != "growth" for part in options.parts) * steps
+    total = sum(part in {"delta", "sotw"} for part in options.parts) * steps
+    total += _STEPS_OF_GATEWAYS if "gateways" in options.parts else 0
     total += len(options.sizes) ** 2 * _STEPS_OF_A_SIZE if "growth" in options.parts else 0
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("", total=total)
@@ -131,17 +160,17 @@ def _stepping(console: Console, options: Options) -> Iterator[Step]:
 def _written(
     console: Console,
     options: Options,
-    results: list[ScenarioResult],
-    grown: dict[str, Any],
+    figures: _Figures,
     all_promises: list[Promise],
 ) -> dict[str, Any]:
     data = {
         "proxies": options.proxies,
         "services": options.services,
-        "scenarios": [report.as_data(result) for result in results],
+        "scenarios": [report.as_data(result) for result in figures.results],
+        "gateways": [gateway_as_data(result) for result in figures.at_gateways],
         "growth": {
             of: [{"proxies": size[0], "services": size[1], "seconds": cost} for size, cost in costs.items()]
-            for of, costs in grown.items()
+            for of, costs in figures.grown.items()
         },
         "promises": [
             {"says": promise.says, "found": promise.measured, "held": promise.held} for promise in all_promises

@@ -23,7 +23,8 @@ _QUIET: Final = 0.2  # seconds without a message, after which no more is expecte
 _QUIET_IF_NOBODY: Final = 0.6
 _WITHIN: Final = 90.0
 _FRAGMENTS: Final = "koguma_fragments_built_total"
-_LAG: Final = re.compile(r'koguma_event_loop_lag_seconds_bucket\{le="(.+)"\}')
+_LAG: Final = "event_loop_lag_seconds"
+OWN_LAG: Final = "event_loop_own_lag_seconds"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,10 @@ class Measurement:
     peak: float = 0.0
     fragments: float | None = None
     lag: float = 0.0
-    """The greatest delay of the control plane's event loop, as a bound of its histogram."""
+    """The greatest delay of the control plane's event loop by the clock, as a bound of its histogram."""
+
+    own_lag: float = 0.0
+    """The same by the processor time of the loop's thread: what other programs took is not in it."""
 
     @property
     def took(self) -> float:
@@ -85,6 +89,10 @@ class ScenarioResult:
     @property
     def lag(self) -> float:
         return max(measurement.lag for measurement in self.measured)
+
+    @property
+    def own_lag(self) -> float:
+        return max(measurement.own_lag for measurement in self.measured)
 
     @property
     def middle(self) -> Measurement:
@@ -156,8 +164,8 @@ class MeasuredPlane:
         spent, peak = self.plane.cpu - state_before.cpu, self.plane.peak
         metrics = self.plane.metrics()
         fragments = metrics[_FRAGMENTS] - state_before.metrics[_FRAGMENTS]
-        lag = _lag(state_before.metrics, metrics)
-        return replace(_measured(settled, began, cpu=spent), peak=peak, fragments=fragments, lag=lag)
+        lag, own_lag = (greatest(name, state_before.metrics, metrics) for name in (_LAG, OWN_LAG))
+        return replace(_measured(settled, began, cpu=spent), peak=peak, fragments=fragments, lag=lag, own_lag=own_lag)
 
 
 def load_of(folder: Path, name: str, proxies: int, *, delta: bool) -> Worker:
@@ -257,9 +265,10 @@ class Floor:
         return _measured(settled, began, cpu=self._server.cpu - spent)
 
 
-def _lag(metrics_before: Mapping[str, float], metrics_after: Mapping[str, float]) -> float:
-    """The bound of the highest bucket of the histogram that has grown."""
-    bounds = {float(match[1]): name for name in metrics_after if (match := _LAG.fullmatch(name))}
+def greatest(histogram: str, metrics_before: Mapping[str, float], metrics_after: Mapping[str, float]) -> float:
+    """The bound of the highest bucket of a histogram that has grown."""
+    bucket = re.compile(rf'koguma_{histogram}_bucket\{{le="(.+)"\}}')
+    bounds = {float(match[1]): name for name in metrics_after if (match := bucket.fullmatch(name))}
     grown = {bound: metrics_after[name] - metrics_before[name] for bound, name in sorted(bounds.items())}
     return min(bound for bound, count in grown.items() if count == grown[math.inf])
 

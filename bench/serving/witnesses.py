@@ -48,7 +48,8 @@ class Witnesses:
     def disagreements(self, plane: ControlPlane, load: Worker, folder: Path) -> list[str]:
         """The differences from the load's proxies of the same names, at first and after an edit."""
         with ExitStack() as running:
-            started = (_envoy(plane, self, folder, number) for number in range(self.count))
+            names = [mesh.proxy_name(number) for number in range(self.count)]
+            started = (running_envoy(self.envoy, plane, name, folder, delta=self.delta) for name in names)
             envoys = [running.enter_context(envoy) for envoy in started]
             differences = self._differing(load, envoys, "at first")
             edited = mesh.route_timeout("77s")
@@ -102,16 +103,22 @@ def _asks(cluster: Mapping[str, Any]) -> bool:
 
 
 @contextmanager
-def _envoy(plane: ControlPlane, of: Witnesses, folder: Path, number: int) -> Iterator[httpx.Client]:
-    bootstrap = json.loads(plane.post("/bootstrap", {"mesh": mesh.MESH, "name": mesh.proxy_name(number)}))
-    bootstrap["dynamicResources"]["adsConfig"]["apiType"] = "DELTA_GRPC" if of.delta else "GRPC"
-    port = _free_port()
+def running_envoy(  # noqa: PLR0913  # all that differs between Envoys
+    envoy: Path, plane: ControlPlane, name: str, folder: Path, *, delta: bool, ads_port: int | None = None
+) -> Iterator[httpx.Client]:
+    """An Envoy that is ready, as the proxy of this name. `ads_port`: where it finds the control plane, if elsewhere."""
+    bootstrap = json.loads(plane.post("/bootstrap", {"mesh": mesh.MESH, "name": name}))
+    bootstrap["dynamicResources"]["adsConfig"]["apiType"] = "DELTA_GRPC" if delta else "GRPC"
+    port = free_port()
     bootstrap["admin"]["address"]["socketAddress"]["portValue"] = port
-    config = folder / f"envoy-{number}.json"
+    if ads_port is not None:
+        ads = bootstrap["staticResources"]["clusters"][0]["loadAssignment"]["endpoints"][0]["lbEndpoints"][0]
+        ads["endpoint"]["address"]["socketAddress"]["portValue"] = ads_port
+    config = folder / f"envoy-{name}.json"
     config.write_text(json.dumps(bootstrap))
     flags = ("--log-level", "warning", "--concurrency", "1", "--disable-hot-restart")
-    with (folder / f"envoy-{number}.log").open("w") as log:
-        process = subprocess.Popen([of.envoy, "-c", config, *flags], stdout=log, stderr=log)
+    with (folder / f"envoy-{name}.log").open("w") as log:
+        process = subprocess.Popen([envoy, "-c", config, *flags], stdout=log, stderr=log)
     try:
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=10) as admin:
             _until_live(process, admin)
@@ -133,7 +140,8 @@ def _until_live(process: subprocess.Popen[bytes], admin: httpx.Client) -> None:
     raise RuntimeError("a witness did not get ready")
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port on which nothing listens."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port: int = taken.getsockname()[1]

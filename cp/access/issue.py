@@ -127,6 +127,18 @@ class ZoneTokenRequest(TokenRequest, frozen=True):
         yield from super().faults()
 
 
+class InstanceTokenRequest(TokenRequest, frozen=True):
+    """A token with which one control plane asks another one. Nobody can order one."""
+
+    purpose: ClassVar[Purpose] = "instance"
+    caller: str = ""
+    audience: str = ""
+
+    @property
+    def claims(self) -> Mapping[str, Any]:
+        return {"Instance": self.caller, "Audience": self.audience}
+
+
 def request_of(schema: type[R], data: Any) -> tuple[R | None, list[Violation]]:
     """What somebody asks for, and all that is wrong with it. An empty text is the same as leaving a field out."""
     if isinstance(data, dict):

@@ -30,14 +30,16 @@ from cp.resources.resource import Resource
 from cp.resources.secret import Secret
 from cp.resources.world import World
 
-Purpose = Literal["dataplane", "user", "zone"]
-"""Whom tokens are for. Those of proxies belong to a mesh, the others to none."""
+Purpose = Literal["dataplane", "user", "zone", "instance"]
+"""Whom tokens are for. Those of proxies belong to a mesh, the others to none; control planes show each other theirs."""
 
 FEWEST_BITS: Final = 2048
 FIRST_SERIAL: Final = "1"
 ADMIN_TOKEN: Final = Key("GlobalSecret", "", "admin-user-token")
 """Where the token of the first administrator is kept."""
 
+_SECRETS: Final = frozenset({"Secret", "GlobalSecret"})
+_OF_TOKENS: Final = re.compile(r"(dataplane|user|zone|instance)-token-(signing-key|revocations)(-|$)")
 _SERIAL: Final = re.compile(r"[1-9][0-9]{0,8}")
 _PEM: Final = b"-----BEGIN"
 _BAD_KEY: Final = f"is not an RSA key of at least {FEWEST_BITS} bits"
@@ -99,6 +101,11 @@ def signing_secret(purpose: Purpose, mesh: str, kid: str) -> Key:
 def revocations(purpose: Purpose, mesh: str) -> Key:
     """The Secret that lists the tokens that count no more."""
     return _secret(purpose, mesh, "revocations", "")
+
+
+def is_of_tokens(key: Key) -> bool:
+    """Whether it is a Secret that decides which tokens count, or has one."""
+    return key == ADMIN_TOKEN or (key.type in _SECRETS and _OF_TOKENS.match(key.name) is not None)
 
 
 def is_made_here(document: Document) -> bool:

@@ -14,6 +14,8 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
+from cp.model.wording import few
+
 ADMIN: Final = "mesh-system:admin"
 AUTHENTICATED: Final = "mesh-system:authenticated"
 UNAUTHENTICATED: Final = "mesh-system:unauthenticated"
@@ -64,9 +66,8 @@ class User:
     groups: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        groups = ", ".join(f"`{group}`" for group in self.groups[:_SHOWN])
-        more = f" and {len(self.groups) - _SHOWN} more" if len(self.groups) > _SHOWN else ""
-        return f"user `{self.name}` (groups {groups}{more})" if groups else f"user `{self.name}` (no groups)"
+        groups = few([f"`{group}`" for group in self.groups], _SHOWN)
+        return f"user `{self.name}` (groups {groups})" if groups else f"user `{self.name}` (no groups)"
 
 
 NOBODY: Final = User("mesh-system:anonymous", (UNAUTHENTICATED,))

@@ -31,6 +31,7 @@ _HEADER: Final = frozenset({"alg", "kid", "typ"})
 _REGISTERED: Final = frozenset({"jti", "exp", "iat", "nbf"})
 _DATAPLANE: Final = _REGISTERED | {"Name", "Mesh", "Tags", "Type", "Workload"}
 _USER: Final = _REGISTERED | {"Name", "Groups"}
+_INSTANCE: Final = _REGISTERED | {"Instance", "Audience"}
 
 
 class TokenRefused(Exception):
@@ -104,6 +105,16 @@ def user_claims(token: str, keys: KeyRing, now: float) -> UserClaims:
     if not name:
         raise TokenRefused("it names nobody")
     return UserClaims(name, _texts("Groups", claims["Groups"]), _text(claims, "jti"), expires)
+
+
+def calling_instance(token: str, audience: str, keys: KeyRing, now: float) -> str:
+    """The id of the control plane that asks the one with the id `audience`. Raises `TokenRefused`."""
+    claims = _verified(_unverified(token), keys, "instance", "")
+    _check_names(claims, _INSTANCE, required={"Instance", "Audience", "jti", "exp"})
+    _check_times(claims, now)
+    if _text(claims, "Audience") != audience:
+        raise TokenRefused("it is for another control plane than this one, which may have been started again")
+    return _text(claims, "Instance")
 
 
 def admits(  # noqa: PLR0913  # each is a fact about the proxy, and the door has them one by one

@@ -1,4 +1,4 @@
-"""`Door`: which proxies may have a stream, by their tokens; `Admission`: of one stream, judged again when that changes.
+"""`Doorkeeper`: which proxies may have a stream, by their tokens; `Admission`: of one stream, judged again on changes.
 
 A token is verified before anything of the proxy is looked at. It has to be good for the proxy that the node names, with
 the Dataplane that is in force or, as long as there is none, the one that the proxy brings along to be registered.
@@ -76,7 +76,7 @@ def must_be_named(claims: DataplaneClaims, key: Key, world: World) -> None:
     must_be_for(replace(claims, tags={}, workload=""), key, None, world)
 
 
-class Door:
+class Doorkeeper:
     """Decides by the newest World. `clock` tells seconds since 1970."""
 
     def __init__(
@@ -116,26 +116,26 @@ class Admission:
     """That of one stream."""
 
     def __init__(
-        self, door: Door, token: str, claims: DataplaneClaims, key: Key, brought: Resource | None = None
+        self, doorkeeper: Doorkeeper, token: str, claims: DataplaneClaims, key: Key, brought: Resource | None = None
     ) -> None:
         """Raises `NotAdmitted` unless the token is good now. `claims` may have been verified in an earlier World."""
-        self._door = door
+        self._doorkeeper = doorkeeper
         self._token = token
         self._key = key
         self._brought = brought
         self.claims = claims
-        self._world = door.world()
+        self._world = doorkeeper.world()
         self._facts = self._facts_in(self._world)
         self.judge()
 
     @property
     def seconds_left(self) -> float:
         """Until the token expires."""
-        return self.claims.expires - self._door.clock()
+        return self.claims.expires - self._doorkeeper.clock()
 
     def is_outdated(self) -> bool:
         """Whether something changed on which it depends. Asked for each message: nearly always nothing did."""
-        world = self._door.world()
+        world = self._doorkeeper.world()
         if world is self._world:
             return False
         if self._facts_in(world) != self._facts:
@@ -145,9 +145,9 @@ class Admission:
 
     def judge(self) -> None:
         """Raises `NotAdmitted` if the proxy may no longer be served."""
-        self._world = self._door.world()
+        self._world = self._doorkeeper.world()
         self._facts = self._facts_in(self._world)
-        self.claims = self._door.claims(self._token)
+        self.claims = self._doorkeeper.claims(self._token)
         self._compare()
 
     def _compare(self) -> None:

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from cp.ads.session.messages import Nack, Node, ResponseCounts, TypeStatus
-from cp.model.registration import RESOURCE
+from cp.model.registration import CERTIFICATES, RESOURCE
 from cp.translate.snapshot import Snapshot
+from generators.grpc.tls import PROVIDER
 
 
 class StreamSession(Protocol):
@@ -25,6 +26,8 @@ class StreamSession(Protocol):
 
     @property
     def is_settled(self) -> bool: ...
+
+    def asks_for(self, type_url: str, name: str) -> bool: ...
 
     def is_at(self, snapshot: Snapshot) -> bool: ...
 
@@ -49,6 +52,11 @@ class Connection:
     @property
     def nacks(self) -> tuple[Nack, ...]:
         return tuple(nack for status in self.session.statuses for nack in status.nacks)
+
+    @property
+    def finds_certificates(self) -> bool:
+        """Whether it is a gRPC client that says that its library finds the certificates for the mesh."""
+        return names_provider(self.node)
 
     def note_answer(self, type_url: str, nack: Nack | None, at: float) -> None:
         """The client has ACKed or NACKed a response."""
@@ -81,6 +89,11 @@ class Connection:
         metadata = {name: value for name, value in self.node.metadata.items() if name != RESOURCE}
         node = replace(self.node, metadata=metadata)
         return ConnectionRecord(node, self.kind, self.since, until, self.answered_at, self.session.tallies)
+
+
+def names_provider(node: Node) -> bool:
+    """Whether a node is that of a gRPC client that says that its library finds the certificates for the mesh."""
+    return node.metadata.get(CERTIFICATES) == PROVIDER
 
 
 @dataclass(frozen=True, slots=True)

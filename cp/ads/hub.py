@@ -23,10 +23,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from cp.ads.connection import Connection, ConnectionRecord
+from cp.ads.push_tally import PushTally
 from cp.ads.session import wire
 from cp.ads.session.messages import Nack
 from cp.ads.session.name_sets import NameSets
 from cp.metrics import Metrics
+from cp.translate.packing import SHORT
 from cp.translate.snapshot import Snapshot, SnapshotPart
 
 REMEMBERED: Final = 10_000
@@ -74,10 +76,12 @@ class _HubState:
     connections: dict[str, list[Connection]] = field(default_factory=dict)
     last_connections: dict[str, ConnectionRecord] = field(default_factory=dict)  # of proxies that have left
     unsettled: set[str] = field(default_factory=set)  # proxies whose last stream broke off while something was pending
+    certified: Counter[str] = field(default_factory=Counter)  # how many streams of a gRPC client find certificates
     arrivals: ProxyWatch = field(default_factory=ProxyWatch)
     departures: ProxyWatch = field(default_factory=ProxyWatch)
     nacks: ProxyWatch = field(default_factory=ProxyWatch)
     watches: list[ProxyWatch] = field(default_factory=list)
+    tallies: list[PushTally] = field(default_factory=list)
 
     def newest(self, proxy: str) -> Snapshot | None:
         """What a proxy should have; nothing until that is known.
@@ -183,6 +187,11 @@ class PublisherSide:
     def is_connected(self, proxy: str) -> bool:
         return proxy in self._state.connections
 
+    @property
+    def certified_clients(self) -> frozenset[str]:
+        """The gRPC clients of which a stream says that the library finds certificates."""
+        return frozenset(self._state.certified)
+
     def now(self) -> float:
         """The moment, on the clock by which everything here is timed."""
         return self._state.clock()
@@ -211,6 +220,10 @@ class StreamSide:
         state, proxy = self._state, connection.node.id
         connection.since = connection.answered_at = state.clock()
         state.connections.setdefault(proxy, []).append(connection)
+        if connection.finds_certificates:
+            state.certified[proxy] += 1
+            if state.certified[proxy] == 1:  # what others under its name were given is without TLS
+                state.unconfirmed.add(proxy)
         state.arrivals.tell(proxy)
         state.tell_watches(proxy)
         try:
@@ -221,6 +234,8 @@ class StreamSide:
     def _disconnect(self, proxy: str, connection: Connection) -> None:
         state = self._state
         state.connections[proxy].remove(connection)
+        if connection.finds_certificates:
+            self._forget_certificates(proxy)
         # A proxy that left while a response was pending may have applied it or not, whatever version it names later.
         (state.unsettled.discard if connection.session.is_settled else state.unsettled.add)(proxy)
         if not state.connections[proxy]:
@@ -231,6 +246,15 @@ class StreamSide:
             self._remember(proxy, connection.record(until=state.clock()))
         state.tell_watches(proxy)
 
+    def _forget_certificates(self, proxy: str) -> None:
+        """The last stream that found certificates may leave others, which are to be served without them from now on."""
+        state = self._state
+        state.certified[proxy] -= 1
+        if not state.certified[proxy]:
+            del state.certified[proxy]
+            if state.connections[proxy]:
+                state.arrivals.tell(proxy)
+
     def _remember(self, proxy: str, record: ConnectionRecord) -> None:
         records = self._state.last_connections
         records.pop(proxy, None)  # so that the newest is the last, and the first is the oldest
@@ -238,9 +262,16 @@ class StreamSide:
         if len(records) > REMEMBERED:
             del records[next(iter(records))]
 
+    def sending(self, connection: Connection, type_name: str, resources: int, size: int) -> None:
+        """A client is about to be sent a response. Its answer may come before it is known to be written."""
+        for tally in self._state.tallies:
+            tally.sent(connection.node.id, type_name, resources, size)
+
     def answered(self, connection: Connection, type_url: str, nack: Nack | None = None) -> None:
         """A client has ACKed or NACKed a response."""
         connection.note_answer(type_url, nack, self._state.clock())
+        for tally in self._state.tallies:
+            tally.answered(connection.node.id, SHORT[type_url], is_ack=nack is None)
         if nack is not None:
             self._state.nacks.tell(connection.node.id)
         self.caught_up(connection)
@@ -269,6 +300,16 @@ class ObserverSide:
 
     def of(self, proxy: str) -> tuple[Connection, ...]:
         return self._state.connections_of(proxy)
+
+    @property
+    def behind(self) -> tuple[str, ...]:
+        """The connected proxies that have not ACKed all that they should have."""
+        return tuple(proxy for proxy in self._state.behind_since if proxy in self._state.connections)
+
+    @property
+    def departed(self) -> tuple[str, ...]:
+        """The proxies that are not connected, as far as they are remembered."""
+        return tuple(proxy for proxy in self._state.last_connections if proxy not in self._state.connections)
 
     def newest(self, proxy: str) -> Snapshot | None:
         """What a proxy should have; nothing until that is known."""
@@ -311,6 +352,13 @@ class ObserverSide:
     async def nacking(self) -> frozenset[str]:
         """Wait for proxies to NACK something: all that did since the last time."""
         return await self._state.nacks.news()
+
+    def add_tally(self, tally: PushTally) -> None:
+        """Count what is sent and answered from now on."""
+        self._state.tallies.append(tally)
+
+    def remove_tally(self, tally: PushTally) -> None:
+        self._state.tallies.remove(tally)
 
     @contextmanager
     def watch(self) -> Iterator[ProxyWatch]:

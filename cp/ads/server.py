@@ -10,12 +10,13 @@ from dataclasses import dataclass
 
 import grpc
 
-from cp.ads.admission import Door
+from cp.ads.admission import Doorkeeper
 from cp.ads.hub import Hub
 from cp.ads.large_messages import LargeMessageSlots
 from cp.ads.refusal_log import RefusalLog
 from cp.ads.rounds import LoopRounds
 from cp.ads.stream import DELTA, STATE_OF_THE_WORLD, Stream, StreamKind, StreamSurroundings
+from cp.ads.stream_limits import StreamLimits
 from cp.ads.unknown_nodes import UnknownNodes
 from cp.listening import reason_not_bound
 
@@ -30,6 +31,7 @@ class ServerOptions:
 
     host: str = "127.0.0.1"
     port: int = 0  # any that is free
+    socket: str = ""  # a socket in the file system in place of host and port
     credentials: grpc.ServerCredentials | None = None
     shares_port: bool = False  # with other processes; otherwise a port that is taken is an error
     patience: float = 5.0  # how long listeners and routes wait for the word that their clusters are in force
@@ -43,9 +45,12 @@ class ServerOptions:
     grace: float = 5.0  # how long a stream may take to end
     drain: float = 0.0  # over how long streams are ended when the server stops
     most_streams: int | None = None
+    most_streams_of_address: int | None = None
+    streams_of_connection: int = 100  # Envoy needs one, and another one while it starts anew
+    silence: float = 60.0  # how long a connection may have no stream
     most_unknown: int = 1000  # streams of proxies that have no Dataplane
     request_limit: int = 4 * _MIB  # bytes of one request
-    door: Door | None = None  # who is let in; without it everybody is
+    doorkeeper: Doorkeeper | None = None  # who is let in; without it everybody is
 
     def stream_age(self, chance: float) -> float | None:
         """After how long to close a stream: up to half of `max_age` earlier, so that proxies that connected together do
@@ -62,6 +67,9 @@ def channel_arguments(options: ServerOptions) -> tuple[tuple[str, int], ...]:
         ("grpc.server_handshake_timeout_ms", int(options.handshake * 1000)),
         # Otherwise a second server on the same port starts, and silently takes half of the proxies.
         ("grpc.so_reuseport", int(options.shares_port)),
+        # Otherwise whoever has connected, and asks for nothing, stays for as long as it likes.
+        ("grpc.max_connection_idle_ms", int(options.silence * 1000)),
+        ("grpc.max_concurrent_streams", options.streams_of_connection),
         # Envoy is told to ping every 30 s. gRPC takes more than one ping in 5 minutes for an attack.
         ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
         ("grpc.http2.max_ping_strikes", 0),
@@ -92,9 +100,10 @@ class AdsServer:
             hub=hub.streams,
             slots=LargeMessageSlots(options.large_at_once, options.large_patience),
             rounds=LoopRounds(options.round_seconds, options.round_streams),
+            limits=StreamLimits(options.most_streams, options.most_streams_of_address),
             unknown_nodes=UnknownNodes(options.most_unknown, is_known),
             refusals=RefusalLog(time.monotonic),
-            door=options.door,
+            doorkeeper=options.doorkeeper,
             patience=options.patience,
             first_request=options.first_request,
         )
@@ -134,6 +143,8 @@ class AdsServer:
             await asyncio.wait_for(self._none_left.wait(), self._options.drain)
 
     def _bind(self) -> int:
+        if self._options.socket:
+            return self._server.add_insecure_port(f"unix:{self._options.socket}")
         host = f"[{self._options.host}]" if ":" in self._options.host else self._options.host
         address = f"{host}:{self._options.port}"
         try:
@@ -173,11 +184,6 @@ class AdsServer:
         if self._stopping:
             self._hub.metrics.refused.labels("stopping").inc()
             await context.abort(grpc.StatusCode.UNAVAILABLE, "this control plane is stopping; ask another one")
-        most = self._options.most_streams
-        if most is not None and len(self._streams) >= most:
-            self._hub.metrics.refused.labels("too many").inc()
-            reason = f"this control plane serves {most} streams already, and no more (KOGUMA_MOST_STREAMS)"
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, reason)
 
     def _start_age_timer(self, stream: Stream) -> asyncio.TimerHandle | None:
         age = self._options.stream_age(self._chance())

@@ -20,7 +20,8 @@ import grpc
 import structlog
 from google.protobuf.message import DecodeError
 
-from cp.ads.admission import Admission, Door, NotAdmitted, token_of
+from cp.access.tokens import DataplaneClaims
+from cp.ads.admission import Admission, Doorkeeper, NotAdmitted, token_of
 from cp.ads.connection import Connection, StreamSession
 from cp.ads.hub import StreamSide
 from cp.ads.large_messages import LargeMessageSlots
@@ -31,6 +32,7 @@ from cp.ads.session.delta import DeltaSession
 from cp.ads.session.messages import Answer, Nack, Node, ProtocolViolation, Response
 from cp.ads.session.name_sets import NameSets
 from cp.ads.session.sotw import SotwSession
+from cp.ads.stream_limits import StreamLimits, TooManyStreams
 from cp.ads.unknown_nodes import TooManyUnknownNodes, UnknownNodes
 from cp.translate.packing import SHORT
 from cp.translate.snapshot import Snapshot
@@ -87,9 +89,10 @@ class StreamSurroundings:
     hub: StreamSide
     slots: LargeMessageSlots
     rounds: LoopRounds
+    limits: StreamLimits
     unknown_nodes: UnknownNodes
     refusals: RefusalLog
-    door: Door | None
+    doorkeeper: Doorkeeper | None
     """None: whoever comes is served."""
 
     patience: float
@@ -110,9 +113,10 @@ class Stream:
         self._hub = surroundings.hub
         self._slots = surroundings.slots
         self._rounds = surroundings.rounds
+        self._limits = surroundings.limits
         self._unknown_nodes = surroundings.unknown_nodes
         self._refusals = surroundings.refusals
-        self._door = surroundings.door
+        self._doorkeeper = surroundings.doorkeeper
         self._patience = surroundings.patience
         self._seconds_to_ask = surroundings.first_request
         self._proxy: dict[str, str] = {}  # for the log, once they are known
@@ -139,6 +143,9 @@ class Stream:
         except* NotAdmitted as errors:
             refusal = _leaf(errors)
             fault, status, sort = str(refusal), refusal.status, refusal.sort
+        except* TooManyStreams as errors:
+            surplus = _leaf(errors)
+            fault, status, sort = str(surplus), grpc.StatusCode.RESOURCE_EXHAUSTED, surplus.sort
         except* TooManyUnknownNodes as errors:
             fault, status, sort = str(_leaf(errors)), grpc.StatusCode.RESOURCE_EXHAUSTED, "unknown"
         except* SilentClient as errors:
@@ -153,21 +160,25 @@ class Stream:
 
     async def _serve(self, context: Context) -> None:
         token, claims = "", None
-        if self._door is not None:  # before anything is read: a request may have 4 MiB
+        if self._doorkeeper is not None:  # before anything is read: a request may have 4 MiB
             token = token_of(context.invocation_metadata() or ())
-            await self._door.loaded()
+            await self._doorkeeper.loaded()
             await self._rounds.turn()
-            claims = self._door.claims(token)
+            claims = self._doorkeeper.claims(token)
+        with self._limits.counted(context.peer()):
+            await self._serve_claims(token, claims, context)
+
+    async def _serve_claims(self, token: str, claims: DataplaneClaims | None, context: Context) -> None:
         self._first_request = await self._asked_in_time(context)
         if self._first_request is None:
             return
         await self._rounds.turn()
         node = self._node(self._first_request)
         self._proxy = {"proxy": node.id}
-        if self._door is not None and claims is not None:
-            self._admission = await self._door.admission(token, claims, node)
+        if self._doorkeeper is not None and claims is not None:
+            self._admission = await self._doorkeeper.admission(token, claims, node)
             self._token = {"token": claims.id}
-        with self._unknown_nodes.admitted(node.id):
+        with self._unknown_nodes.counted(node.id):
             await self._serve_node(node, context)
 
     async def _asked_in_time(self, context: Context) -> bytes | None:
@@ -340,10 +351,11 @@ class Stream:
 
     async def _write_response(self, response: Response, context: Context) -> None:
         self._must_be_admitted()  # it may have waited for the client, or for a slot
-        data = self._kind.encoded(response)
-        await context.write(data)
+        data, type_name = self._kind.encoded(response), SHORT[response.type_url]
         resources = sum(map(len, response.batches))
-        self._hub.metrics.sent(self._kind.name, SHORT[response.type_url], resources, len(data))
+        self._hub.sending(self._connection, type_name, resources, len(data))
+        await context.write(data)
+        self._hub.metrics.sent(self._kind.name, type_name, resources, len(data))
 
     def _queue(self, responses: list[Response]) -> None:
         self._outbox.extend(responses)

@@ -18,7 +18,7 @@ class UnknownNodes:
         self._streams: Counter[str] = Counter()  # node id -> how many streams of it count
 
     @contextmanager
-    def admitted(self, node_id: str) -> Iterator[None]:
+    def counted(self, node_id: str) -> Iterator[None]:
         """Count a stream for as long as the block lasts, if its node is unknown. Raises `TooManyUnknownNodes`."""
         if self._is_known(node_id):
             yield

@@ -5,7 +5,8 @@ from __future__ import annotations
 import http.client
 import json
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from typing import Any, Final
 
 _PATIENCE: Final = 1.0
@@ -31,7 +32,19 @@ class EnvoyAdmin:
 
     def post(self, path: str) -> bool:
         """Send a command. Returns whether it succeeded."""
-        return self._ask("POST", path, _PATIENCE) is not None
+        return self.answer_to_post(path) is not None
+
+    def answer_to_post(self, path: str) -> bytes | None:
+        """As `get`, of a command."""
+        return self._ask("POST", path, _PATIENCE)
+
+    @contextmanager
+    def opened(self, path: str, patience: float) -> Iterator[http.client.HTTPResponse]:
+        """An answer of which nothing was read yet. Raises `OSError` or `HTTPException`."""
+        with closing(self._connection(patience)) as connection:
+            connection.request("GET", path)
+            with closing(connection.getresponse()) as answer:
+                yield answer
 
     def _ask(self, method: str, path: str, patience: float) -> bytes | None:
         connection = self._connection(patience)

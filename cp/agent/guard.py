@@ -31,7 +31,7 @@ _EVERY: Final = 0.05
 @contextmanager
 def guarded_envoy(orders: Mapping[str, Any], lock: int) -> Iterator[None]:
     """While this lasts: if this process is killed, a guard carries out the orders, and holds the lock until it has."""
-    command = [sys.executable, "-m", "cp.agent.guard", str(lock)]
+    command = [sys.executable, "-P", "-m", "cp.agent.guard", str(lock)]  # -P: nothing is imported from this folder
     guard = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[lock], start_new_session=True)
     assert guard.stdin is not None, "a pipe was asked for"  # noqa: S101
     try:

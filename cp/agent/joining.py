@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from secrets import SystemRandom
 from typing import Any, Final, TypeVar
 
+from cp.agent.next_attempt import REFUSED, AttemptedToken, next_attempt
 from cp.client.client import NOT_FOUND, Client, RequestRejected, Unreachable, connect
 from cp.client.credentials import NO_CREDENTIALS, Credentials
-from cp.client.files import FileDocument
 from cp.client.problem import Problem
 from cp.version import VERSION
 
@@ -19,10 +20,13 @@ T = TypeVar("T")
 
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 3.0
-_UNAUTHORIZED: Final = 401
 _UNAVAILABLE: Final = 503
 _NEWS_EVERY: Final = 10.0
 _ANNOUNCED_WITHIN: Final = 5.0
+_CHANCE: Final = SystemRandom()
+_NOT_SEEN: Final = frozenset({"Offline", "Unknown"})
+"""What is said of a proxy that no control plane has which answers: it is probably ours, from before."""
+
 
 Say = Callable[[str], None]
 
@@ -59,11 +63,22 @@ class MeshJoin:
         return f"/meshes/{self.mesh}/dataplanes/{self.name}"
 
 
-def register(client: Client, joining: MeshJoin, file_document: FileDocument, patience: RetryTime) -> None:
+@dataclass(frozen=True, slots=True)
+class ProxyDataplane:
+    """The Dataplane of a proxy: what a file has, or the name of one that is stored."""
+
+    mesh: str
+    name: str
+    text: str = ""
+    """Empty: it is stored already."""
+
+    location: str = ""
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+def register(client: Client, joining: MeshJoin, dataplane: ProxyDataplane, patience: RetryTime) -> None:
     """Store the Dataplane of a file. An equal one that is stored already is not written again."""
-    put = persistently(
-        lambda: client.put(joining.path, file_document.text, file_document.location, joining.owner), patience
-    )
+    put = persistently(lambda: client.put(joining.path, dataplane.text, dataplane.location, joining.owner), patience)
     patience.say(f"{'registered' if put.is_new else 'stored'} Dataplane {joining.mesh}/{joining.name}")
     for warning in put.warnings:
         patience.say(f"Warning: {warning}")
@@ -72,7 +87,7 @@ def register(client: Client, joining: MeshJoin, file_document: FileDocument, pat
 def warn_of_another_run(client: Client, joining: MeshJoin, say: Say) -> None:
     """Warn if a proxy of this name is connected before this run has started its own."""
     with suppress(Problem, LookupError):
-        if client.get(f"{joining.path}/_overview")["status"] != "Offline":
+        if client.get(f"{joining.path}/_overview")["status"] not in _NOT_SEEN:
             say(
                 f"Warning: another proxy {joining.mesh}/{joining.name} is connected. If it is not about to end, end it "
                 "or give this one another name: both have one Dataplane, which is removed when the later one ends"
@@ -92,6 +107,7 @@ def bootstrap(client: Client, joining: MeshJoin, patience: RetryTime, authority:
         "dataplaneResource": joining.resource,
         "version": {"kumaDp": {"version": VERSION}},
         "features": ["feature-delta-grpc"],
+        **_places(client),
     }
     return persistently(lambda: client.post("/bootstrap", request, accept="text/x-yaml"), patience)
 
@@ -109,23 +125,30 @@ class Membership:
         """Report that callers may call. Retries until that worked or never can, or until the proxy has ended."""
         pause, last_message = _FIRST_PAUSE, ""
         while not ended.is_set():
+            token = AttemptedToken.of(self.credentials)
             try:
                 with connect(self.address, _ANNOUNCED_WITHIN, self.credentials) as client:
                     client.readiness(self.joining.path, self.joining.owner, ready=True)
             except Problem as problem:
                 if problem.message != last_message and not _may_pass(problem):
-                    self.say(f"callers are not told that the proxy is ready: {problem.message}")
+                    self.say(f"callers are not told that the proxy is ready: {problem.message}; {self._then(problem)}")
                 last_message = problem.message
                 if not _may_pass(problem) and not self._may_get_token(problem):
                     return
             else:
                 return
-            ended.wait(pause)
+            token.wait(_part_of(pause), ended)
             pause = min(pause * 2, _LONGEST_PAUSE)
+
+    def _then(self, problem: Problem) -> str:
+        """What comes after a problem that does not pass by itself, in words."""
+        if self._may_get_token(problem):
+            return next_attempt(self.credentials, _LONGEST_PAUSE)
+        return "this is tried again only when the proxy is started again"
 
     def _may_get_token(self, problem: Problem) -> bool:
         """Whether the token was refused and may be replaced in its file."""
-        is_refused = isinstance(problem, RequestRejected) and problem.status_code == _UNAUTHORIZED
+        is_refused = isinstance(problem, RequestRejected) and problem.status_code in REFUSED
         return is_refused and self.credentials.token_file != ""
 
     def announce(self, seconds: float) -> bool:
@@ -161,6 +184,8 @@ class GrpcClient:
     name: str
     token_file: str = ""
     authority_file: str = ""
+    certificate_files: Mapping[str, str] | None = None
+    """Where it has what it speaks mTLS with; None: nowhere."""
 
 
 def grpc_bootstrap(client: Client, grpc_client: GrpcClient, patience: RetryTime, authority: str = "") -> str:
@@ -172,6 +197,8 @@ def grpc_bootstrap(client: Client, grpc_client: GrpcClient, patience: RetryTime,
         "dataplaneTokenPath": grpc_client.token_file,
         "caCertPath": grpc_client.authority_file,
         "caCert": authority,
+        "certificateFiles": grpc_client.certificate_files,
+        **_places(client),
     }
     return persistently(lambda: client.post("/bootstrap", request, accept="application/json"), patience)
 
@@ -190,8 +217,18 @@ def persistently(attempt: Callable[[], T], patience: RetryTime) -> T:
             if problem.message != last_message or now - last_news >= _NEWS_EVERY:
                 patience.say(f"waiting: {problem.message} ({now - begun:.0f} s)")
                 last_message, last_news = problem.message, now
-        time.sleep(pause)
+        time.sleep(_part_of(pause))
         pause = min(pause * 2, _LONGEST_PAUSE)
+
+
+def _part_of(pause: float) -> float:
+    """Some of a pause: agents that wait for one control plane do not come back to it all at once."""
+    return pause * _CHANCE.random()
+
+
+def _places(client: Client) -> Mapping[str, Any]:
+    """Where Envoy, or the library of a gRPC client, finds further control planes."""
+    return {"controlPlanes": client.hosts} if len(client.hosts) > 1 else {}
 
 
 def _may_pass(problem: Problem) -> bool:

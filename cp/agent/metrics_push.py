@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
-import httpx
-
 from cp.agent.admin import EnvoyAdmin
+from cp.client.http import NO_ANSWER, OK, HttpRequest, NotConnected, whole_answer
+from cp.client.problem import missing_library
 from cp.model.names import dataplane_key
 from cp.model.pushing import CLUSTER, FIELD, METADATA, MetricCollector, PushedApplication, PushOrders, read
 
@@ -40,6 +40,10 @@ def _push(pusher: MetricsPusher, ended: threading.Event, say: Say) -> None:
     while not ended.wait(_TICK):
         try:
             pusher.turn(time.monotonic())
+        except ModuleNotFoundError as error:
+            problem = missing_library(error, "metrics")
+            say(f"metrics are not sent: {problem.message}. {problem.hint}")
+            return
         except Exception as error:  # noqa: BLE001  # a fault here must not end the proxy
             say(f"metrics were not sent: {type(error).__name__}: {error}")
 
@@ -124,7 +128,7 @@ class MetricsPusher:
 def _application_page(application: PushedApplication) -> bytes:
     """The Prometheus page of an application; empty if it does not answer."""
     try:
-        answer = httpx.get(f"http://{application.authority}{application.path}", timeout=_PATIENCE)
-    except (httpx.HTTPError, httpx.InvalidURL):
+        answer = whole_answer(HttpRequest("GET", f"http://{application.authority}{application.path}", _PATIENCE))
+    except (NotConnected, *NO_ANSWER):
         return b""
-    return answer.content if answer.status_code == httpx.codes.OK else b""
+    return answer.content if answer.status_code == OK else b""

@@ -7,10 +7,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from http.client import HTTPException
 from typing import Final
 
 import grpc
-import httpx
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest  # type: ignore[import-untyped]
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 from opentelemetry.proto.metrics.v1 import metrics_pb2 as otel  # type: ignore[import-untyped]
@@ -18,10 +18,12 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
+from cp.client.http import NO_ANSWER, HttpRequest, NotConnected, whole_answer
 from cp.model.pushing import MetricCollector
 
 _EXPORT: Final = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
 _PATIENCE: Final = 10.0
+_SUCCESS: Final = range(200, 300)
 _CUMULATIVE: Final = otel.AGGREGATION_TEMPORALITY_CUMULATIVE
 
 
@@ -65,7 +67,7 @@ def send(collector: MetricCollector, export: ExportMetricsServiceRequest) -> str
             _post(collector, export)
         else:
             _call(collector, export)
-    except httpx.HTTPError as error:
+    except (NotConnected, *NO_ANSWER) as error:
         return str(error) or type(error).__name__
     except grpc.RpcError as error:
         return str(getattr(error, "details", str)() or error)  # only failed calls have `details`
@@ -75,7 +77,9 @@ def send(collector: MetricCollector, export: ExportMetricsServiceRequest) -> str
 def _post(collector: MetricCollector, export: ExportMetricsServiceRequest) -> None:
     content, headers = export.SerializeToString(), {"content-type": "application/x-protobuf"}
     url = f"http://{collector.authority}{collector.path}/v1/metrics"
-    httpx.post(url, content=content, headers=headers, timeout=_PATIENCE).raise_for_status()
+    answer = whole_answer(HttpRequest("POST", url, _PATIENCE, content, headers))
+    if answer.status_code not in _SUCCESS:  # where a redirect leads, nobody has said
+        raise HTTPException(f"{url} answers {answer.status_code}")
 
 
 def _call(collector: MetricCollector, export: ExportMetricsServiceRequest) -> None:

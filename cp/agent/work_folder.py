@@ -1,4 +1,4 @@
-"""The work folder of a proxy: it admits one `koguma dp run` at a time, and may hold the orphan of an earlier one."""
+"""The work folder of a proxy: it is for one `koguma dp run` at a time, and may hold the orphan of an earlier one."""
 
 from __future__ import annotations
 

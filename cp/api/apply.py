@@ -1,14 +1,16 @@
 """`POST /_apply`: many resources in one write: all of them or, if something is wrong with one, none.
 
-They are one revision, so proxies are told once what all of them together come to. With `?dryRun=true` the answer is the
-same, and nothing is written.
+They are one revision, so proxies are told once what all of them together come to. Whoever pushes them may have a name,
+and then have those deleted that carry it and are no longer among them. With `?dryRun=true` the answer is the
+same, and nothing is written; with `&plan=true` beside it, it has what that would come to for proxies.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Any, Final
 
 import msgspec
@@ -17,23 +19,40 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cp.access.rights import AccessDecision
+from cp.api.attempts import attempted
 from cp.api.body import decoded, must_be_few, place_of, text_of
-from cp.api.caller import caller_of, few
+from cp.api.caller import caller_of, logged_names
 from cp.api.collaborators import Collaborators
-from cp.api.crud import ATTEMPTS, REVISION_HEADER, derived_from, is_same, must_be_for_people, must_be_writable
+from cp.api.crud import (
+    REVISION_HEADER,
+    derived_from,
+    is_same,
+    must_be_for_people,
+    must_be_writable,
+    outcome_of,
+)
 from cp.api.errors import TOLD, ApiError, bad_request, invalid
 from cp.api.near import instead
+from cp.api.planning import Planner, is_dry_run
+from cp.api.pruning import Leftovers, leftovers, managed_elsewhere, must_be_manager, released
+from cp.api.rollout_orders import RolloutOrder, RolloutScope, RolloutTerms, rollout_put
+from cp.api.rollouts_ended import ended_by_write
 from cp.api.sources import decisions_on_sources
 from cp.insight.enforcement import needs_mtls, warnings_without_mtls
 from cp.insight.report import ValidationReport, examine
+from cp.insight.roots import may_bring_roots, warnings_of_roots
 from cp.model.checkpoint import Checkpoint, checked
 from cp.model.document import Document
+from cp.model.managed import managed
 from cp.model.names import Key
 from cp.model.registration import written_by_hand
 from cp.model.source import FileReading, read_documents
 from cp.model.violation import Finding, Severity, Violation
+from cp.resources.engine import with_engine
 from cp.resources.parse import finding
-from cp.store.port import Conflict, Put, Stored
+from cp.resources.world import World
+from cp.store.clock import utc
+from cp.store.port import Delete, Put, Stored
 
 _TITLE: Final = "Could not apply resources"
 _MOST_QUOTES: Final = 400_000
@@ -55,47 +74,95 @@ class ApplySource(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return read_documents(self.text, place.file, first_line=place.line)
 
 
-class ApplyBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ApplyBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     resources: list[ApplySource]
+    managed_by: str = ""
+    """Who pushes them. The name is written into each as a label."""
+
+    prune: bool = False
+    """Whether what carries that label and is not among them is deleted."""
+
+    rollout: RolloutOrder | None = None
+    """How they come to proxies; None: all of them get it at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyOrder:
+    """What is asked for: documents as they were written, and under which name."""
+
+    report: ValidationReport
+    managed_by: str = ""
+    prunes: bool = False
+    rollout: RolloutTerms | None = None
+
+    @property
+    def keys(self) -> list[Key]:
+        return [document.key for document in self.report.documents]
 
 
 class ApplyHandler:
     """The handler of what is written together."""
 
-    def __init__(self, collaborators: Collaborators) -> None:
+    def __init__(self, collaborators: Collaborators, planner: Planner) -> None:
         self._api = collaborators
+        self._planner = planner
 
     async def __call__(self, request: Request) -> Response:
-        is_dry_run = request.query_params.get("dryRun") == "true"
-        if not is_dry_run:
+        is_dry = is_dry_run(request)
+        if not is_dry:
             must_be_writable(self._api)
         text, work = await text_of(request, self._api.body_limit), self._api.works.documents
-        report = await work.do(request, partial(self._examined, text))
-        await work.do(request, lambda _: caller_of(request).must_write(report.documents))
-        await work.do(request, lambda _: must_be_for_people(document.key for document in report.documents))
-        for attempt in range(ATTEMPTS):
-            try:
-                return await self._applied(request, report, is_dry_run=is_dry_run)
-            except Conflict:  # somebody wrote a Dataplane meanwhile
-                if attempt == ATTEMPTS - 1:
-                    raise
-        raise AssertionError("the last attempt returns or raises")
+        order = await work.do(request, partial(self._order, text))
+        await work.do(request, lambda _: caller_of(request).must_write(order.report.documents))
+        await work.do(request, lambda _: must_be_for_people(order.keys))
+        # Again where somebody wrote a Dataplane or a Mesh meanwhile, or what is to be deleted.
+        return await attempted(lambda: self._apply(request, order, is_dry=is_dry))
 
-    async def _applied(self, request: Request, examined: ValidationReport, *, is_dry_run: bool) -> Response:
+    async def _apply(self, request: Request, order: ApplyOrder, *, is_dry: bool) -> Response:
         work = self._api.works.documents
         stored = (await self._api.contents(request)).stored
         there = await work.do(
             request, lambda checkpoint: {item.document.key: item for item in checked(stored, checkpoint)}
         )
-        await work.do(request, lambda _: caller_of(request).must(self._on_sources(request, examined.documents, there)))
-        report = await self._with_mtls_judged(await work.do(request, lambda _: self._checked(examined, there)))
-        headers = {} if is_dry_run else await self._write(request, report.documents, there)
-        answer = await work.json(request, lambda _: {"resources": list(_outcomes(report, there))})
+        await work.do(
+            request, lambda _: caller_of(request).must(self._on_sources(request, order.report.documents, there))
+        )
+        report = await work.do(request, lambda _: self._checked(order, there))
+        report = await self._with_roots_judged(request, await self._with_mtls_judged(report))
+        left = await work.do(request, lambda _: _leftovers(request, order, there, report.documents))
+        writes: Iterable[Put | Delete] = chain(self._writes(report.documents, there), left.writes)
+        plan = await self._look_ahead(request, writes, there, is_dry=is_dry)
+        world = None if order.rollout is not None else self._api.state.loaded_world  # before the write
+        rollout = await self._rollout(request, order.rollout, report.documents, there, left)
+        if is_dry or (order.rollout is not None and rollout is None):
+            headers = {}
+        elif rollout is not None:
+            headers = await self._begin(request, rollout)
+        else:
+            headers = await self._write(request, report.documents, there, left)
+        more = plan if is_dry else {**plan, **_begun(rollout)}
+        answer = await work.json(
+            request,
+            lambda _: {
+                "resources": [*_outcomes(report, there, world), *_outcomes_of_leftovers(left, order, world)],
+                **more,
+            },
+        )
         answer.headers.update(headers)
         return answer
 
+    async def _look_ahead(
+        self, request: Request, writes: Iterable[Put | Delete], there: Mapping[Key, Stored], *, is_dry: bool
+    ) -> dict[str, Any]:
+        """What the answer has of what the write comes to. Raises `ApiError` if an Envoy was to be asked and refuses."""
+        if is_dry:
+            return await self._planner.answer(request, writes, there)
+        if not self._planner.is_preflighted(request):
+            return {}
+        return await self._planner.must_pass(request, writes, there)
+
     async def _write(
-        self, request: Request, documents: Sequence[Document], there: Mapping[Key, Stored]
+        self, request: Request, documents: Sequence[Document], there: Mapping[Key, Stored], left: Leftovers
     ) -> dict[str, str]:
         """Store everything. Answers with the headers that say which revision that made, if it made one."""
         writes, changed = await self._api.works.documents.do(
@@ -105,16 +172,46 @@ class ApplyHandler:
                 any(not is_same(there.get(document.key), document) for document in checked(documents, checkpoint)),
             ),
         )
-        revision = await self._api.store.write(*writes)
-        resources = few([document.key for document in documents])
-        log.info("api.applied", resources=resources, revision=revision, **caller_of(request).traces)
-        return {REVISION_HEADER: str(revision)} if changed else {}
+        revision = await self._api.store.write(*writes, *left.writes, author=caller_of(request).author("apply"))
+        deleted = {"deleted": logged_names(left.keys)} if left.keys else {}
+        resources = logged_names([document.key for document in documents])
+        log.info("api.applied", resources=resources, **deleted, revision=revision, **caller_of(request).traces)
+        return {REVISION_HEADER: str(revision)} if changed or left.deleted else {}
+
+    async def _rollout(
+        self,
+        request: Request,
+        terms: RolloutTerms | None,
+        documents: Sequence[Document],
+        there: Mapping[Key, Stored],
+        left: Leftovers,
+    ) -> Put | None:
+        """What begins a rollout; None where none is asked for, or nothing is to change."""
+        if terms is None:
+            return None
+        scope = RolloutScope(documents, there, left, self._api.kinds, caller_of(request).user.name, utc())
+        return await self._api.works.documents.do(request, lambda _: rollout_put(terms, scope))
+
+    async def _begin(self, request: Request, rollout: Put) -> dict[str, str]:
+        revision = await self._api.store.write(rollout, author=caller_of(request).author("apply"))
+        log.info("rollout.begun", resource=str(rollout.key), revision=revision, **caller_of(request).traces)
+        return {REVISION_HEADER: str(revision)}
 
     async def _with_mtls_judged(self, report: ValidationReport) -> ValidationReport:
         """The same with warnings about what has no effect because its mesh has no mTLS."""
         if not any(map(needs_mtls, report.documents)):
             return report
         warnings = warnings_without_mtls(await self._api.state.current(), report.documents)
+        return replace(report, findings=(*report.findings, *warnings))
+
+    async def _with_roots_judged(self, request: Request, report: ValidationReport) -> ValidationReport:
+        """The same with warnings about authorities that Envoy would take for one another."""
+        if not any(map(may_bring_roots, report.documents)):
+            return report
+        world = await self._api.state.current()
+        warnings = await self._api.works.documents.do(
+            request, lambda _: tuple(warnings_of_roots(world, report.documents))
+        )
         return replace(report, findings=(*report.findings, *warnings))
 
     def _on_sources(
@@ -125,15 +222,33 @@ class ApplyHandler:
             known = None if before is None else before.document
             yield from decisions_on_sources(caller_of(request), self._api.kinds, document, known)
 
-    def _examined(self, text: str, checkpoint: Checkpoint) -> ValidationReport:
-        pieces = checked(_wanted(text).resources, checkpoint)
-        return examine((piece.reading for piece in pieces), self._api.kinds)
+    def _order(self, text: str, checkpoint: Checkpoint) -> ApplyOrder:
+        wanted = _wanted(text)
+        must_be_manager(wanted.managed_by, _TITLE, prunes=wanted.prune)
+        pieces = checked(wanted.resources, checkpoint)
+        report = examine((piece.reading for piece in pieces), self._api.kinds)
+        rollout = None if wanted.rollout is None else RolloutTerms.of(wanted.rollout)
+        return ApplyOrder(report, wanted.managed_by, wanted.prune, rollout)
 
-    def _checked(self, report: ValidationReport, there: Mapping[Key, Stored]) -> ValidationReport:
-        faults = (*report.errors, *self._astray(report.documents, there))
+    def _checked(self, order: ApplyOrder, there: Mapping[Key, Stored]) -> ValidationReport:
+        report, name = order.report, order.managed_by
+        elsewhere = managed_elsewhere(report.documents, there, name) if name else ()
+        faults = (*report.errors, *self._astray(report.documents, there), *elsewhere)
         if faults:
             raise invalid(_TITLE, faults)
-        return replace(report, documents=tuple(_by_hand(document, there) for document in report.documents))
+        as_stored = (self._as_stored(document, there) for document in report.documents)
+        return replace(report, documents=tuple(managed(document, name) if name else document for document in as_stored))
+
+    def _as_stored(self, document: Document, there: Mapping[Key, Stored]) -> Document:
+        """What is stored of a document, where that depends on what is there already.
+
+        Who owns a Dataplane is not for documents to say.
+        """
+        stored = there.get(document.key)
+        before = None if stored is None else stored.document
+        if document.key.type == "Mesh":
+            return with_engine(document, before, self._api.engine)
+        return written_by_hand(document, before) if document.key.type == "Dataplane" else document
 
     def _astray(self, documents: Sequence[Document], there: Mapping[Key, Stored]) -> Iterator[Finding]:
         """What is in a mesh that is not there, and does not come along."""
@@ -154,12 +269,10 @@ class ApplyHandler:
         yield from (Put(document, derived_from(document.key, there.get(document.key))) for document in documents)
 
 
-def _by_hand(document: Document, there: Mapping[Key, Stored]) -> Document:
-    """Who owns a Dataplane is not for documents to say."""
-    if document.key.type != "Dataplane":
-        return document
-    before = there.get(document.key)
-    return written_by_hand(document, None if before is None else before.document)
+def _begun(rollout: Put | None) -> dict[str, Any]:
+    if rollout is None:
+        return {}
+    return {"rollout": {"mesh": rollout.key.mesh, "number": rollout.document.data["spec"]["number"]}}
 
 
 def _wanted(text: str) -> ApplyBody:
@@ -179,22 +292,43 @@ def _not_one(reason: str) -> ApiError:
     return bad_request("", f'the body is not {{"resources": [{{"text": …, "place": …}}]}}: {reason}', title=_TITLE)
 
 
-def _outcomes(report: ValidationReport, there: Mapping[Key, Stored]) -> Iterator[dict[str, Any]]:
+def _outcomes(report: ValidationReport, there: Mapping[Key, Stored], world: World | None) -> Iterator[dict[str, Any]]:
     warnings: dict[Key | None, list[str]] = {}
     for warning in report.warnings:
         warnings.setdefault(warning.resource, []).append(str(warning))
+    for key, sentence in released(report.documents, there):
+        warnings.setdefault(key, []).append(sentence)
+    changed = (each.key for each in report.documents if not is_same(there.get(each.key), each))
+    for key, sentence in ended_by_write(world, changed).items():
+        warnings.setdefault(key, []).append(sentence)
     for document in report.documents:
         key = document.key
         yield {
             "type": key.type,
             **({"mesh": key.mesh} if key.mesh else {}),
             "name": key.name,
-            "outcome": _outcome(there.get(key), document),
+            "outcome": outcome_of(there.get(key), document),
             **({"warnings": warnings[key]} if key in warnings else {}),
         }
 
 
-def _outcome(before: Stored | None, document: Document) -> str:
-    if before is None:
-        return "Created"
-    return "Unchanged" if before.document == document else "Updated"
+def _leftovers(
+    request: Request, order: ApplyOrder, there: Mapping[Key, Stored], documents: Sequence[Document]
+) -> Leftovers:
+    """What goes, if something is to go: the caller has to have the right to write all of it."""
+    if not order.prunes:
+        return Leftovers()
+    left = leftovers(there.values(), documents, order.managed_by, _TITLE)
+    caller_of(request).must_write_keys(left.keys)
+    must_be_for_people(left.keys)
+    return left
+
+
+def _outcomes_of_leftovers(left: Leftovers, order: ApplyOrder, world: World | None) -> Iterator[dict[str, Any]]:
+    ended = ended_by_write(world, left.keys)
+    for key in left.keys:
+        shown = {"type": key.type, **({"mesh": key.mesh} if key.mesh else {}), "name": key.name, "outcome": "Deleted"}
+        yield {**shown, **({"warnings": [ended[key]]} if key in ended else {})}
+    for key in left.kept:
+        warning = f"no file of `{order.managed_by}` has {key} any more; to delete it with all in it: koguma delete mesh"
+        yield {"type": key.type, "name": key.name, "outcome": "Kept", "warnings": [f"{warning} {key.name} --cascade"]}

@@ -58,18 +58,18 @@ class Authentication:
     """Finds out who sends a request."""
 
     def __init__(
-        self, access: AccessControl, world: Callable[[], World | None], own_doors: Collection[str] = ()
+        self, access: AccessControl, world: Callable[[], World | None], paths_of_proxies: Collection[str] = ()
     ) -> None:
-        """Own doors are paths where proxies show their tokens to the handler, in other forms too."""
+        """These are paths where proxies show their tokens to the handler, in other forms too."""
         self._access = access
         self._world = world
-        self._own_doors = own_doors
+        self._paths_of_proxies = paths_of_proxies
 
     def caller(self, scope: Scope) -> ApiCaller:
         """Raises `ApiError` where a token is not good."""
         if not self._access.is_on:
             return ApiCaller(NOBODY, address_of(scope), EVERYBODY_IS_ADMINISTRATOR)
-        if scope["path"] in self._own_doors:
+        if scope["path"] in self._paths_of_proxies:
             return ApiCaller(NOBODY, address_of(scope), self._access.rights())
         headers = Headers(scope=scope)
         credentials = headers.getlist("authorization")

@@ -18,7 +18,7 @@ from cp.api.numbers import natural
 from cp.api.work import OF_VALUES, WorkQueue, encoded, is_small_text
 from cp.model.document import Document, Source
 from cp.model.lines import Lines
-from cp.model.source import FileReading, key_of, misplaced, read_documents, universal
+from cp.model.source import FileReading, creation_time, key_of, misplaced, read_documents, universal
 from cp.model.yaml import MAX_DEPTH, MAX_DIGITS, MAX_KEY, TOO_DEEP, height, key_too_long
 
 T = TypeVar("T")
@@ -126,9 +126,8 @@ def _from_json(text: str, place: BodyOrigin) -> FileReading:
     _must_be_text(resource, "name", "metadata.name" if kubernetes else "name")
     if kubernetes and (fault := misplaced(data)):
         raise bad_request("spec", fault, title=_TITLE)
-    return FileReading(
-        (Document(key_of(resource), resource, Source(place.file, Lines(place.line if place.file else 0))),)
-    )
+    source = Source(place.file, Lines(place.line if place.file else 0), creation_time(data))
+    return FileReading((Document(key_of(resource), resource, source),))
 
 
 def _must_be_text(data: Mapping[str, Any], field: str, shown: str = "") -> None:

@@ -36,8 +36,9 @@ from cp.api.errors import (
 )
 from cp.api.near import Missing, instead, not_found
 from cp.model.document import Document
+from cp.model.hosts import hosts_with_ports
 from cp.model.names import Key, ProxyId, proxy_id
-from cp.model.registration import OWNER, RESOURCE, label, labelled, registered, unlabelled
+from cp.model.registration import BOOTSTRAP_WAY, CERTIFICATES, OWNER, RESOURCE, label, labelled, registered, unlabelled
 from cp.model.source import read_documents
 from cp.resources.client import CLIENT_LABEL, GRPC
 from cp.resources.dataplane import SERVICE_TAG
@@ -45,9 +46,10 @@ from cp.resources.labels import WORKLOAD_LABEL
 from cp.resources.parse import parse
 from cp.resources.world import World
 from cp.serving.server_certificate import ServedCertificate, is_authority
-from cp.store.port import ABSENT, Put, ReadOnly, Stored
+from cp.store.port import ABSENT, Author, Put, ReadOnly, Stored
 from generators.bootstrap import USUAL_SYSTEM_CA, ControlPlane, EnvoyIdentity, ListenAddress, bootstrap
-from generators.grpc.bootstrap import GrpcChannel, grpc_bootstrap
+from generators.grpc.bootstrap import GrpcChannel, GrpcNode, ProviderFiles, grpc_bootstrap
+from generators.grpc.tls import PROVIDER
 
 _DATAPLANE: Final = "Dataplane"
 _MESH: Final = "Mesh"
@@ -70,8 +72,18 @@ _LARGEST: Final = 256 * 1024
 
 _LARGEST_METADATA: Final = 32 * 1024
 _LARGEST_PORT: Final = 65535
+_MOST_CONTROL_PLANES: Final = 32
+_LONGEST_HOST: Final = 253
 
 log = structlog.get_logger()
+
+
+class ClientFiles(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """Where a gRPC client has its certificate, its key and the authorities that it trusts."""
+
+    certificate: str
+    key: str
+    authorities: str
 
 
 class BootstrapRequest(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -90,6 +102,9 @@ class BootstrapRequest(msgspec.Struct, frozen=True, rename="camel", kw_only=True
     ca_cert_path: str = ""
     """Ours: where a gRPC client has what `ca_cert` says, or what is to be there."""
 
+    certificate_files: ClientFiles | None = None
+    """Ours: what a gRPC client speaks mTLS with, which `koguma dp certificates` keeps. None: it speaks plain text."""
+
     ca_cert: str = ""
     """PEM of the authority that the proxy trusts, if it was told one."""
 
@@ -102,6 +117,8 @@ class BootstrapRequest(msgspec.Struct, frozen=True, rename="camel", kw_only=True
     features: list[str] = []
     version: dict[str, Any] = {}
     dynamic_metadata: dict[str, str] = {}
+    control_planes: list[str] = []
+    """Ours: the hosts at which the proxy finds control planes on this store, this one among them."""
 
     def __repr__(self) -> str:
         """Without the token."""
@@ -139,20 +156,20 @@ class BootstrapHandler:
             error = missing
             return self._try_again(wanted, await self._api.works.resources.do(request, lambda _: error.with_hint()))
         answer = await work.do(request, lambda _: self._answer(wanted, document, control_plane, request.headers))
-        log.info("bootstrap.served", proxy=wanted.proxy, control_plane=host)
+        log.info("bootstrap.served", proxy=wanted.proxy, control_plane=host, **caller_of(request).traces)
         return answer
 
     async def _claims(self, request: Request, wanted: BootstrapRequest) -> DataplaneClaims | None:
-        """What the token of the proxy says, before anything else of the request is looked at; None without a door."""
-        door = self._api.for_proxies.door
-        if door is None:
+        """What the token of the proxy says, before anything else is looked at; None without a doorkeeper."""
+        doorkeeper = self._api.for_proxies.doorkeeper
+        if doorkeeper is None:
             return None
         token = ""
         try:
             token = wanted.dataplane_token or token_of((name.lower(), value) for name, value in request.headers.items())
-            await door.loaded()
-            claims = door.claims(without_scheme(token))
-            must_be_named(claims, wanted.key, door.world())
+            await doorkeeper.loaded()
+            claims = doorkeeper.claims(without_scheme(token))
+            must_be_named(claims, wanted.key, doorkeeper.world())
         except NotAdmitted as refused:
             if token and refused.sort != _FORBIDDEN:
                 self._api.access.note_bad_token(host_of(request.scope), token)
@@ -172,18 +189,24 @@ class BootstrapHandler:
         return Response(status_code=NOT_FOUND)
 
     def _control_plane(self, request: Request, wanted: BootstrapRequest) -> tuple[str, ControlPlane]:
-        """Where the proxy finds us, and whom it trusts there."""
+        """Where the proxy finds us and others on our store, and whom it trusts there."""
         defaults = self._api.for_proxies
-        host = defaults.host or _host(request)
         if defaults.certificate is None:
-            return host, ControlPlane(ListenAddress(host, defaults.port))
+            first, *fallbacks = self._addresses(_host(request), wanted)
+            return first.host, ControlPlane(first, fallbacks=tuple(fallbacks))
         certificate = defaults.certificate()
-        if host == _LOOPBACK and not certificate.is_for(host):
-            host = _LOCALHOST
-        if not certificate.is_for(host):
-            raise _wrong_name(host, certificate)
+        first, *fallbacks = self._addresses(_certified(_host(request), certificate), wanted)
+        if not any(certificate.is_for(address.host) for address in (first, *(fallbacks if defaults.hosts else ()))):
+            raise _wrong_name(first.host, certificate)
         authority = _authority(wanted.ca_cert, certificate) or certificate.trusted
-        return host, ControlPlane(ListenAddress(host, defaults.port), over_tls=True, authority=authority)
+        return first.host, ControlPlane(first, over_tls=True, authority=authority, fallbacks=tuple(fallbacks))
+
+    def _addresses(self, host: str, wanted: BootstrapRequest) -> list[ListenAddress]:
+        """Those of the settings or, without them, those that the proxy calls, beginning with the one that it called."""
+        defaults = self._api.for_proxies
+        further = [name for name in map(_named, wanted.control_planes) if name != _named(host)]
+        hosts = defaults.hosts or [(called, 0) for called in dict.fromkeys((host, *further))]
+        return [ListenAddress(name, port or defaults.port) for name, port in hosts]
 
     def _answer(
         self, wanted: BootstrapRequest, document: Document, control_plane: ControlPlane, headers: Mapping[str, str]
@@ -222,12 +245,12 @@ class BootstrapHandler:
             world = await self._api.state.current()
             await self._api.works.documents.do(request, lambda _: self._must_admit(claims, wanted, documents, world))
         if brought is not None:
-            return await self._registered(request, brought, stored, wanted.owner)
+            return await self._register(request, brought, stored, wanted.owner)
         if stored is None:
             known = await self._dataplane_names(request, wanted.mesh) if claims is None else ()
             otherwise = f"store it first: koguma apply, or koguma dp run --dataplane-file (mesh `{wanted.mesh}`)"
             raise not_found(_DATAPLANE, wanted.name, known, otherwise)
-        await self._runs(stored, wanted.owner)
+        await self._runs(stored, wanted.owner, caller_of(request).author(BOOTSTRAP_WAY))
         return stored.document
 
     async def _dataplane_names(self, request: Request, mesh: str) -> Iterable[str]:
@@ -244,7 +267,7 @@ class BootstrapHandler:
         except NotAdmitted as refused:
             raise self._not_admitted(wanted, refused) from None
 
-    async def _registered(self, request: Request, document: Document, stored: Stored | None, owner: str) -> Document:
+    async def _register(self, request: Request, document: Document, stored: Stored | None, owner: str) -> Document:
         """Store what a proxy brings along, unless it is stored as it is already."""
         before = None if stored is None else stored.document
         document_of_run = registered(document, before, owner, ready=True)
@@ -253,17 +276,19 @@ class BootstrapHandler:
         ):
             return document_of_run
         must_be_writable(self._api)
-        revision = await self._api.store.write(Put(document_of_run, ABSENT if stored is None else stored.revision))
-        caller = caller_of(request).address
-        log.info("proxy.registered", resource=str(document.key), new=before is None, revision=revision, caller=caller)
+        based_on = ABSENT if stored is None else stored.revision
+        author = caller_of(request).author(BOOTSTRAP_WAY)
+        revision = await self._api.store.write(Put(document_of_run, based_on), author=author)
+        traces = caller_of(request).traces
+        log.info("proxy.registered", resource=str(document.key), new=before is None, revision=revision, **traces)
         return document_of_run
 
-    async def _runs(self, stored: Stored, owner: str) -> None:
+    async def _runs(self, stored: Stored, owner: str, author: Author) -> None:
         """A stored Dataplane is run. It is ready when the run says so or, if that has no id to say it with, at once."""
         document = labelled(stored.document, not_ready=owner)
         if document is not stored.document and not self._api.read_only:
             with suppress(ReadOnly):
-                await self._api.store.write(Put(document, stored.revision))
+                await self._api.store.write(Put(document, stored.revision), author=author)
 
     def _brought(self, wanted: BootstrapRequest) -> Document | None:
         """The Dataplane that the proxy brings along."""
@@ -297,6 +322,8 @@ def _wanted(text: str) -> BootstrapRequest:
         limit = f"{_LARGEST_METADATA} bytes are the most"
         raise _unprocessable(f"version, dynamicMetadata and features are too large to be repeated to proxies: {limit}")
     must_be_run(wanted.owner, "owner")
+    if len(wanted.control_planes) > _MOST_CONTROL_PLANES or not all(map(_is_host, wanted.control_planes)):
+        raise _unprocessable(f"controlPlanes are hosts without ports, {_MOST_CONTROL_PLANES} at most")
     if wanted.proxy_type not in {_ENVOY, _GRPC}:
         raise _unprocessable(f"proxyType `{wanted.proxy_type}` is not served: `{_ENVOY}` and `{_GRPC}` are")
     return wanted
@@ -314,15 +341,29 @@ def _config(
         raise _unprocessable(f"{document.key} is a gRPC client without an Envoy: ask `{command}`")
     if not is_grpc:
         return _bootstrap(wanted, document, defaults, control_plane)
-    service, zone = _service(document.data) or wanted.name, str(_labels(document.data).get(_ZONE, ""))
-    channel = GrpcChannel(
-        host=control_plane.address.host,
-        port=control_plane.address.port,
-        over_tls=control_plane.over_tls,
-        authority_file=wanted.ca_cert_path,
-        token_file=wanted.dataplane_token_path,
+    return _grpc_bootstrap(wanted, document, control_plane)
+
+
+def _grpc_bootstrap(wanted: BootstrapRequest, document: Document, control_plane: ControlPlane) -> dict[str, Any]:
+    node = GrpcNode(
+        id=wanted.proxy,
+        service=_service(document.data) or wanted.name,
+        zone=str(_labels(document.data).get(_ZONE, "")),
+        metadata={CERTIFICATES: PROVIDER} if wanted.certificate_files is not None else {},
     )
-    return grpc_bootstrap(wanted.proxy, service, zone, channel)
+    channels = [
+        GrpcChannel(
+            host=address.host,
+            port=address.port,
+            over_tls=control_plane.over_tls,
+            authority_file=wanted.ca_cert_path,
+            token_file=wanted.dataplane_token_path,
+        )
+        for address in control_plane.addresses
+    ]
+    files = wanted.certificate_files
+    certificates = None if files is None else ProviderFiles(files.certificate, files.key, files.authorities)
+    return grpc_bootstrap(node, channels, certificates)
 
 
 def _bootstrap(
@@ -342,6 +383,7 @@ def _bootstrap(
         token_file=wanted.dataplane_token_secret_path,
         delta=_DELTA in wanted.features,
         system_ca=wanted.system_ca_path or USUAL_SYSTEM_CA,
+        has_limits=_is_builtin_gateway(document.data),
         metadata=_metadata(wanted, admin),
     )
     return bootstrap(proxy, control_plane)
@@ -375,6 +417,10 @@ def _admin(wanted: BootstrapRequest, data: Mapping[str, Any], defaults: Bootstra
     return ListenAddress(defaults.admin_address, defaults.admin_port)
 
 
+def _is_builtin_gateway(data: Mapping[str, Any]) -> bool:
+    return _mapping(_networking(data).get("gateway")).get("type") == "BUILTIN"
+
+
 def _service(data: Mapping[str, Any]) -> str:
     """The service that a proxy counts as in Envoy's logs and statistics."""
     networking = _networking(data)
@@ -388,8 +434,23 @@ def _service(data: Mapping[str, Any]) -> str:
 
 def _host(request: Request) -> str:
     """The host by which the proxy reached us is the one by which it reaches us again."""
-    host = request.url.hostname or _LOOPBACK
-    return _LOOPBACK if host == "localhost" else host
+    return _named(request.url.hostname or _LOOPBACK)
+
+
+def _named(host: str) -> str:
+    """Our ports are on an address of this machine, and not on all that its name may stand for."""
+    return _LOOPBACK if host == _LOCALHOST else host
+
+
+def _is_host(text: str) -> bool:
+    try:
+        return len(text) <= _LONGEST_HOST and hosts_with_ports(text, 0) == ((text.lower(), 0),)
+    except ValueError:
+        return False
+
+
+def _certified(host: str, certificate: ServedCertificate) -> str:
+    return _LOCALHOST if host == _LOOPBACK and not certificate.is_for(host) else host
 
 
 def _of_a_run(wanted: BootstrapRequest) -> BootstrapRequest:

@@ -21,6 +21,7 @@ from cp.model.names import Key
 from cp.model.violation import Finding
 from cp.resources.resource import Resource
 from cp.resources.world import World
+from cp.store.port import Author
 
 _LISTED: Final = 10
 _CALLER: Final = "koguma.caller"
@@ -43,12 +44,26 @@ class ApiCaller:
     def may_read(self, kind: str, mesh: str) -> bool:
         return self.rights.may(self.user, Verb.READ, kind, mesh).allowed
 
+    def may_read_key(self, key: Key) -> bool:
+        return self.decision(_permission(Verb.READ, key)).allowed
+
+    def may_see_key(self, key: Key) -> bool:
+        """Whether the caller may read or write something, and so be told of it."""
+        return self.may_read_key(key) or self.decision(_permission(Verb.WRITE, key)).allowed
+
+    def must_read_key(self, key: Key) -> None:
+        self.must([self.decision(_permission(Verb.READ, key))])
+
     def may_inspect(self, mesh: str) -> bool:
         return self.may_read(INSPECTION, mesh)
 
     def must_inspect(self, meshes: Iterable[str]) -> None:
         """Check that the caller may look into some meshes. Raises `ApiError`."""
         self.must(self.decision(AccessRequest(Verb.READ, INSPECTION, mesh)) for mesh in sorted(meshes))
+
+    def may_compare(self, mesh: str) -> bool:
+        """Whether the caller may see what the proxies of a mesh are served."""
+        return self.may_inspect(mesh) and self.may_read("Dataplane", mesh)
 
     def may_know(self, finding: Finding) -> bool:
         """Whether a finding is about a mesh that the caller may look into; of those about no mesh, into all."""
@@ -95,7 +110,13 @@ class ApiCaller:
     @property
     def traces(self) -> dict[str, Any]:
         """What the log says of the caller."""
-        return {"caller": self.address, "user": self.user.name, "groups": few(self.user.groups)}
+        return {"caller": self.address, "user": self.user.name, "groups": logged_names(self.user.groups)}
+
+    def author(self, way: str) -> Author:
+        """Who makes a change, for the history."""
+        proxy = "" if self.proxy is None else f"proxy {self.proxy.name or self.proxy.workload}"
+        machine, _, _ = self.address.rpartition(":")
+        return Author(proxy or _author_name(self.user), f"{way} from {machine}")
 
     def _refused(self, refusals: Sequence[str]) -> ApiError:
         more = f"; {len(refusals) - 1} more rights are missing" if len(refusals) > 1 else ""
@@ -107,6 +128,13 @@ class ApiCaller:
         hint = "an administrator grants rights (KOGUMA_ACCESS_FILE)"
         hint = "a token of a proxy opens its own Dataplane alone" if self.proxy is not None else hint
         return ApiError(FORBIDDEN, "Access denied", f"{refusals[0]}{more}; {hint}", faults)
+
+
+def _author_name(user: User) -> str:
+    """The name of a user, as one where it is what others are called in the history: whoever makes tokens chooses it."""
+    words = user.name.casefold().split()
+    is_taken = words[:1] in (["proxy"], ["user"]) or words in (["control", "plane"], ["unknown"])
+    return f"user {user.name}" if is_taken else user.name
 
 
 def _permission(verb: Verb, key: Key) -> AccessRequest:
@@ -129,7 +157,7 @@ def caller_of(request: Request) -> ApiCaller:
     return cast("ApiCaller", request.scope[_CALLER])
 
 
-def few(names: Sequence[object]) -> list[str]:
+def logged_names(names: Sequence[object]) -> list[str]:
     """Names for a line of the log: all, or the first ones with how many more there are."""
     more = len(names) - _LISTED
     shown = list(map(str, names[:_LISTED]))

@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from starlette.requests import Request
 
 from cp.access.keys import OfflineKeys, Purpose
-from cp.ads.admission import Door
+from cp.ads.admission import Doorkeeper
 from cp.api.authentication import AccessControl
+from cp.api.page import NO_PAGE, PageFiles
 from cp.api.requirements import BOOTSTRAP
 from cp.api.work import WorkQueues
+from cp.metrics import Metrics
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.model.violation import Finding
+from cp.resources.engine import DEFAULT_ENGINE, Engine
 from cp.resources.kinds import Kinds
 from cp.resources.resource import Resource
 from cp.resources.world import World
-from cp.serving.delivery import ChangeProgress, Delivery, NackReport, Presence
+from cp.serving.agent_links import AgentLinks
+from cp.serving.delivery import ChangeProgress, ChangeReach, Delivery, NackReport, Presence
+from cp.serving.instances.circle import InstanceCircle
+from cp.serving.instances.envoy_links import EnvoyLinks
+from cp.serving.instances.observers import FleetRound
+from cp.serving.preflight.preflight import Preflight
 from cp.serving.server_certificate import ServedCertificate
+from cp.serving.trust_moves import TrustMove
 from cp.store.port import Contents, Store
+from cp.tracing.writes import WriteTraces
 from cp.translate.snapshot import Snapshot
 
 
@@ -48,8 +58,11 @@ class ServedState(Protocol):
         """Whether proxies are being sent elsewhere, because this is the end."""
         ...
 
-    async def snapshot(self, dataplane: Resource) -> Snapshot:
-        """What a proxy is served now or, while it is not connected, would be served."""
+    async def snapshot(self, dataplane: Resource, *, is_certified_client: bool = False) -> Snapshot:
+        """What a proxy is served now or, while it is not connected, would be served.
+
+        `is_certified_client`: it is a gRPC client without a proxy whose library finds certificates.
+        """
         ...
 
 
@@ -66,6 +79,14 @@ class ProxyObservations(Protocol):
 
     async def nack_reports(self) -> Iterable[NackReport]:
         """What proxies refuse."""
+        ...
+
+    async def reaches(self, revisions: Collection[int]) -> Sequence[Sequence[ChangeReach]]:
+        """Whom some revisions reached, process by process."""
+        ...
+
+    async def fleets(self, versions: Mapping[str, int]) -> FleetRound:
+        """How all proxies are, or those of which something has changed."""
         ...
 
     def progress(
@@ -87,21 +108,27 @@ class ControlPlaneIdentity:
 
 @dataclass(frozen=True, slots=True)
 class BootstrapDefaults:
-    """What bootstrap configurations say of this control plane. An empty host is the one it was asked at."""
+    """What bootstrap configurations say of this control plane."""
 
     port: int
-    host: str
+    hosts: Sequence[tuple[str, int]]
+    """Where proxies find it and others on its store, each with its port; empty: where it was asked."""
+
     admin_address: str
     admin_port: int
     admin_unix_socket: bool
     certificate: Callable[[], ServedCertificate] | None = None
     """What the port for proxies shows now; None where it speaks plain text."""
 
-    door: Door | None = None
+    doorkeeper: Doorkeeper | None = None
     """Who has to show a token; None where nobody has to."""
 
 
 def _nothing(_document: Document) -> Iterable[Document]:
+    return ()
+
+
+async def _unmoved(_world: World, _mesh: str) -> Iterable[TrustMove]:
     return ()
 
 
@@ -131,19 +158,50 @@ class Collaborators:
     offline_keys: OfflineKeys = field(default_factory=OfflineKeys)
     """The keys of the settings, for those who verify tokens."""
 
+    metrics: Metrics = field(default_factory=Metrics)
+    """Where it counts what it is asked."""
+
+    traces: WriteTraces | None = None
+    """Where it notes what it writes; None: nobody wants traces."""
+
     works: WorkQueues = field(default_factory=WorkQueues)
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
+    circle: InstanceCircle | None = None
+    """The control planes on one store; None where nobody asks for them."""
+
+    envoys: EnvoyLinks = field(default_factory=lambda: EnvoyLinks(AgentLinks()))
+    """Questions to Envoys, by way of their agents."""
+
     own_findings: Callable[[], Iterable[Finding]] = tuple
     """What an operator should know about the control plane itself, such as a door that is open."""
+
+    moves_of: Callable[[World, str], Awaitable[Iterable[TrustMove]]] = _unmoved
+    """What goes on with mTLS in a mesh, and whom that waits for."""
+
+    page: PageFiles = NO_PAGE
+    """The page for browsers."""
+
+    preflight: Preflight | None = None
+    """The Envoy that can be shown what a write comes to; None where there is none."""
+
+    preflights_writes: bool = False
+    """Whether every write of people is shown to it first."""
+
+    engine: Engine = DEFAULT_ENGINE
+    """The policy engine of a new Mesh that names none."""
 
     companions: Callable[[Document], Iterable[Document]] = _nothing
     """What is stored together with a document that is new, such as the default policies of a Mesh."""
 
     @property
-    def own_doors(self) -> Collection[str]:
+    def paths_of_proxies(self) -> Collection[str]:
         """The paths whose handlers ask for tokens of proxies, or which are for everybody who says to be a proxy."""
-        return (BOOTSTRAP,) if self.for_proxies.door is not None or self.trusts_proxies else ()
+        return (BOOTSTRAP,) if self.for_proxies.doorkeeper is not None or self.trusts_proxies else ()
+
+    async def moves(self, world: World, meshes: Iterable[str]) -> list[TrustMove]:
+        """What goes on with mTLS in some meshes."""
+        return [move for mesh in meshes for move in await self.moves_of(world, mesh)]
 
     async def contents(self, request: Request) -> Contents:
         """Everything that is stored, read for one request after the other: what reads one document is between them.

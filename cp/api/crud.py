@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import islice
 from typing import Any, Final
@@ -12,8 +12,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from cp.access.keys import is_made_here
+from cp.api.attempts import ATTEMPTS, attempted
 from cp.api.body import document_of
-from cp.api.caller import caller_of, few
+from cp.api.caller import caller_of, logged_names
 from cp.api.collaborators import Collaborators
 from cp.api.errors import (
     BAD_REQUEST,
@@ -30,32 +31,37 @@ from cp.api.kuma_only import KUMA_ONLY, OVERVIEW
 from cp.api.near import not_found
 from cp.api.numbers import natural, shortened
 from cp.api.paging import Page, page, place_of, wanted
+from cp.api.past import named
 from cp.api.payload import etag, payload, universal
+from cp.api.planning import Planner, is_dry_run, is_looked_ahead
 from cp.api.plurals import kind_of_plural
+from cp.api.revisions import AT, contents_at, must_be_known, without_contents
+from cp.api.rollouts_ended import ended_by_write
 from cp.api.sources import decisions_on_sources
 from cp.api.work import is_small
 from cp.insight.enforcement import needs_mtls, warnings_without_mtls
+from cp.insight.roots import may_bring_roots, warnings_of_roots
 from cp.model import registration
 from cp.model.checkpoint import Checkpoint, checked
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.model.secret_names import is_of_authority, is_trust_record
-from cp.model.violation import Violation
+from cp.model.violation import Finding, Violation
+from cp.resources.engine import with_engine
 from cp.resources.initial_policies import is_initial
 from cp.resources.kinds import Kind
 from cp.resources.labels import is_value
 from cp.resources.parse import ParsedDocument, parse
 from cp.resources.redaction import holds_secrets
-from cp.store.port import ABSENT, Conflict, Contents, Delete, Put, ReadOnly, Store, Stored
+from cp.resources.rollout import ROLLOUT_KIND
+from cp.store.outcome import must_find
+from cp.store.port import ABSENT, Author, Contents, Delete, Put, ReadOnly, Store, Stored
 
 REVISION_HEADER: Final = "koguma-revision"
 """The revision that a write made. It is not there where the write changed nothing."""
 
 OWNER_HEADER: Final = "koguma-owner"
 """The run of a proxy that registers its Dataplane, or takes it away: nobody else's is."""
-
-ATTEMPTS: Final = 5
-"""Times that a Dataplane is written again because somebody else wrote it meanwhile."""
 
 _PRECONDITIONS: Final = frozenset({"if-match", "if-none-match"})
 _TITLE: Final = "Could not process a resource"
@@ -71,21 +77,24 @@ log = structlog.get_logger()
 class ResourceHandler:
     """The handlers of everything that is stored."""
 
-    def __init__(self, collaborators: Collaborators) -> None:
+    def __init__(self, collaborators: Collaborators, planner: Planner) -> None:
         self._api = collaborators
         self._store: Store = collaborators.store
+        self._planner = planner
 
     async def get(self, request: Request) -> Response:
         if request.path_params["plural"] in KUMA_ONLY:
             return await self._of_kuma_only(request)
         kind, key = self._named(request)
         reveals = _reveals(request, kind)
-        stored = await self._there(request, key)
+        is_past = AT in request.query_params
+        stored = await (self._there_at(request, key) if is_past else self._there(request, key))
         form, data = request.query_params.get("format", ""), stored.document.data
         answer = await self._api.works.resources.json(
-            request, lambda _: payload(stored, kind, form, reveals=reveals), is_small=is_small(data)
+            request, lambda _: _shown(payload(stored, kind, form, reveals=reveals), is_past), is_small=is_small(data)
         )
-        answer.headers["etag"] = etag(stored.revision)
+        if not is_past:  # what is written is based on what is there now
+            answer.headers["etag"] = etag(stored.revision)
         if reveals:
             answer.headers["cache-control"] = "no-store"
             log.info("api.revealed", resource=str(key), **caller_of(request).traces)
@@ -96,13 +105,13 @@ class ResourceHandler:
         if request.path_params["plural"] in KUMA_ONLY:
             return await self._of_kuma_only(request)
         kind = self._kind(request)
-        mesh = request.path_params.get("mesh")
-        contents = await self.readable(request, mesh)
+        mesh, is_past = request.path_params.get("mesh"), AT in request.query_params
+        contents = await (self._readable_at if is_past else self.readable)(request, mesh)
 
         def answer(checkpoint: Checkpoint) -> dict[str, Any]:
             part = page_of(contents, kind, mesh, request, checkpoint)
-            items = [universal(stored, kind) for stored in checked(part.items, checkpoint)]
-            return part.as_data(request.url, items)
+            items = [_shown(universal(stored, kind), is_past) for stored in checked(part.items, checkpoint)]
+            return part.as_data(request.url, items) | (_untold(contents, kind, mesh, request) if is_past else {})
 
         return await self._api.works.resources.json(request, answer)
 
@@ -122,12 +131,35 @@ class ResourceHandler:
             await self._mesh_there(request, mesh)
         return await self._api.contents(request)
 
+    async def _readable_at(self, request: Request, mesh: str | None) -> Contents:
+        """Everything that was stored at a revision, or an answer that says that there was no such mesh."""
+        contents = await contents_at(request, self._api)
+        meshes = await self._api.works.resources.do(request, lambda _: _names_of(contents, _MESH, ""))
+        if mesh is not None and mesh not in meshes:
+            must_be_known(contents, Key(_MESH, "", mesh))
+            raise not_found("Mesh", mesh, meshes)
+        return contents
+
+    async def _there_at(self, request: Request, key: Key) -> Stored:
+        contents = await self._readable_at(request, key.mesh or None)
+
+        def stored(_: Checkpoint) -> Stored:
+            for held in contents.stored:
+                if held.document.key == key:
+                    return held
+            must_be_known(contents, key)
+            raise not_found(key.type, key.name, _names_of(contents, key.type, key.mesh))
+
+        return await self._api.works.resources.do(request, stored)
+
     async def there(self, request: Request, kind: Kind, mesh: str, name: str) -> Stored:
         """One resource, or an answer with what is near."""
         return await self._there(request, Key(kind.name, mesh, name))
 
     async def put(self, request: Request) -> Response:
-        must_be_writable(self._api)
+        is_dry = is_dry_run(request)
+        if not is_dry:
+            must_be_writable(self._api)
         _, key = self._named(request)
         must_be_for_people([key])
         documents = self._api.works.documents
@@ -135,66 +167,133 @@ class ResourceHandler:
         read = await documents.do(request, lambda _: self._understood(document, key), is_small=is_small(document.data))
         world = self._api.state.loaded_world
         caller_of(request).must([caller_of(request).proxy_decision(read.resource, key, world)])
-        before, revision = await self._kept(read.document, request)
+        of_roots = await self._of_roots(request, read.document)
+        if is_dry:
+            return await self._try(request, read, of_roots)
+        of_preflight = await self._preflight(request, read.document)
+        ended = ended_by_write(world, [key])
+        before, revision = await self._store_document(read.document, request)
         traces = caller_of(request).traces
         log.info("api.stored", resource=str(key), revision=revision, new=before is None, **traces)
-        all_warnings = (*read.warnings, *await self._without_mtls(read.document), *_left_out(read.document))
-        warnings = [str(warning) for warning in islice(all_warnings, TOLD)]
+        is_changed = before is None or revision != before.revision
+        of_write = [*await self._warnings(read, of_roots), *(ended.values() if is_changed else ())]
         status = _CREATED if before is None else _OK
-        made = {} if before is not None and revision == before.revision else {REVISION_HEADER: str(revision)}
+        made = {REVISION_HEADER: str(revision)} if is_changed else {}
         headers = {"etag": etag(revision), **made}
-        return JSONResponse({"warnings": warnings} if warnings else {}, status, headers=headers)
+        return JSONResponse(_with_warnings(of_preflight, of_write), status, headers=headers)
+
+    async def _warnings(self, read: ParsedDocument, of_roots: Iterable[Violation]) -> list[str]:
+        all_warnings = (*read.warnings, *await self._without_mtls(read.document), *of_roots, *_left_out(read.document))
+        return [str(warning) for warning in islice(all_warnings, TOLD)]
+
+    async def _preflight(self, request: Request, document: Document) -> dict[str, Any]:
+        """Show an Envoy what the write comes to, if it is to be asked. Proxies register whatever it may say."""
+        if OWNER_HEADER in request.headers or not self._planner.is_preflighted(request):
+            return {}
+        write, before = await self._to_write(document, request)
+        companions = map(Put, self._api.companions(write.document)) if before is None else ()
+        return await self._planner.must_pass(request, [*companions, write], await self._stored(request))
+
+    async def _try(self, request: Request, read: ParsedDocument, of_roots: Iterable[Violation]) -> Response:
+        """What a write would do. It is refused as the write would be."""
+        write, before = await self._to_write(read.document, request)
+        must_find(write, before)
+        companions = map(Put, self._api.companions(write.document)) if before is None else ()
+        warnings = await self._warnings(read, of_roots)
+        outcome = {**named(write.key), "outcome": outcome_of(before, write.document)}
+        shown = {**outcome, "warnings": warnings} if warnings else outcome
+        return await self._plan(request, [*companions, write], [shown])
+
+    async def _plan(
+        self, request: Request, writes: Sequence[Put | Delete], outcomes: Sequence[Mapping[str, Any]]
+    ) -> Response:
+        there = await self._stored(request) if is_looked_ahead(request) else {}
+        plan = await self._planner.answer(request, writes, there)
+        return await self._api.works.resources.json(request, lambda _: {"resources": list(outcomes), **plan})
+
+    async def _stored(self, request: Request) -> Mapping[Key, Stored]:
+        return {stored.document.key: stored for stored in (await self._api.contents(request)).stored}
 
     async def _without_mtls(self, document: Document) -> list[Violation]:
         """What has no effect because the mesh has no mTLS."""
         if not needs_mtls(document):
             return []
-        findings = warnings_without_mtls(await self._api.state.current(), [document])
-        return [Violation(finding.path, finding.message, finding.hint) for finding in findings]
+        return _violations(warnings_without_mtls(await self._api.state.current(), [document]))
+
+    async def _of_roots(self, request: Request, document: Document) -> list[Violation]:
+        """Authorities that Envoy would take for one another. They are compared with what is there before the write."""
+        if not may_bring_roots(document):
+            return []
+        world = await self._api.state.current()
+        return await self._api.works.documents.do(request, lambda _: _violations(warnings_of_roots(world, [document])))
 
     async def delete(self, request: Request) -> Response:
-        must_be_writable(self._api)
+        is_dry = is_dry_run(request)
+        if not is_dry:
+            must_be_writable(self._api)
         kind, key = self._named(request)
         if is_trust_record(key):
             caller_of(request).must_be_administrator(f"delete {key}, which says whom proxies trust")
+        if key.type == ROLLOUT_KIND:
+            must_be_for_people([key])
         stored = await self._there(request, key)
         members = await self._members(stored.document, request) if kind.name == _MESH else []
-        based_on = _owned(request, stored) or _based_on(request, stored)
-        revision = await self._store.write(*members, Delete(key, based_on))
-        with_it = few([member.key for member in members])
+        deletion = Delete(key, _owned(request, stored) or _based_on(request, stored))
+        if is_dry:
+            must_find(deletion, stored)
+            outcomes = [{**named(write.key), "outcome": "Deleted"} for write in (*members, deletion)]
+            return await self._plan(request, [*members, deletion], outcomes)
+        of_preflight: dict[str, Any] = {}
+        if OWNER_HEADER not in request.headers and self._planner.is_preflighted(request):
+            writes = [*members, deletion]
+            of_preflight = await self._planner.must_pass(request, writes, await self._stored(request))
+        of_write = list(ended_by_write(self._api.state.loaded_world, [key]).values())
+        revision = await self._store.write(*members, deletion, author=_author(request, key))
+        with_it = logged_names([member.key for member in members])
         log.info("api.deleted", resource=str(key), with_it=with_it, revision=revision, **caller_of(request).traces)
-        return JSONResponse({}, headers={REVISION_HEADER: str(revision)})
+        return JSONResponse(_with_warnings(of_preflight, of_write), headers={REVISION_HEADER: str(revision)})
 
-    async def _kept(self, document: Document, request: Request) -> tuple[Stored | None, int]:
+    async def _store_document(self, document: Document, request: Request) -> tuple[Stored | None, int]:
         """Store a document. Answers with what was there before, and the document's revision.
 
-        What is noted of a proxy is taken from what was read, so that has to be the last. Whoever names a revision
-        hears of a conflict; for anybody else it is read again.
+        What is noted of a proxy, and the engine of a Mesh, come from what was read, so that has to be the last. Whoever
+        names a revision hears of a conflict; for anybody else it is read again.
         """
         names_revision = not _PRECONDITIONS.isdisjoint(request.headers.keys())
-        for attempt in range(ATTEMPTS):
-            before = await self._held(request, document.key)
-            caller = caller_of(request)
-            known = None if before is None else before.document
-            caller.must(decisions_on_sources(caller, self._api.kinds, document, known))
-            based_on = _based_on(request, before) if names_revision else derived_from(document.key, before)
-            try:
-                return before, await self._write(_stamped(document, before, request), before, based_on)
-            except Conflict:
-                if names_revision or attempt == ATTEMPTS - 1:
-                    raise
-        raise AssertionError("the last attempt returns or raises")
+        author = _author(request, document.key)
 
-    async def _write(self, document: Document, before: Stored | None, based_on: int | None) -> int:
+        async def attempt() -> tuple[Stored | None, int]:
+            write, before = await self._to_write(document, request)
+            return before, await self._write(write.document, before, write.based_on, author)
+
+        return await attempted(attempt, 1 if names_revision else ATTEMPTS)
+
+    async def _to_write(self, document: Document, request: Request) -> tuple[Put, Stored | None]:
+        """How a document is to be written now, and what is there. Raises `ApiError` if the caller may not."""
+        before = await self._held(request, document.key)
+        caller = caller_of(request)
+        known = None if before is None else before.document
+        caller.must(decisions_on_sources(caller, self._api.kinds, document, known))
+        names_revision = not _PRECONDITIONS.isdisjoint(request.headers.keys())
+        based_on = _based_on(request, before) if names_revision else derived_from(document.key, before)
+        return Put(self._as_stored(document, known, request), based_on), before
+
+    async def _write(self, document: Document, before: Stored | None, based_on: int | None, author: Author) -> int:
         """Store a document, and what belongs to it when it is new. Answers with the document's revision."""
         companions = self._api.companions(document) if before is None else ()
         try:
-            revision = await self._store.write(Put(document, based_on), *map(Put, companions))
+            revision = await self._store.write(*map(Put, companions), Put(document, based_on), author=author)
         except ReadOnly:
             if before is None or before.document != registration.unlabelled(document):
                 raise
             return before.revision  # it says the same already: a proxy brings what stands in the folder too
         return before.revision if before is not None and is_same(before, document) else revision
+
+    def _as_stored(self, document: Document, known: Document | None, request: Request) -> Document:
+        """What is stored of a document, where that depends on what is there already."""
+        if document.key.type == _MESH:
+            return with_engine(document, known, self._api.engine)
+        return _stamped(document, known, request) if document.key.type == _DATAPLANE else document
 
     def _understood(self, document: Document, key: Key) -> ParsedDocument:
         read = parse(document, self._api.kinds)
@@ -256,7 +355,7 @@ class ResourceHandler:
         def members_of_mesh(checkpoint: Checkpoint) -> list[Delete]:
             documents = (stored.document for stored in checked(contents.stored, checkpoint))
             members = [document for document in documents if document.key.mesh == mesh.key.name]
-            added = sorted(member.key for member in members if not _is_of_mesh(member))
+            added = sorted(member.key for member in members if not is_of_mesh(member))
             if added and not is_wanted:
                 raise _still_used(mesh.key, added)
             caller.must_write_keys(added)
@@ -265,26 +364,42 @@ class ResourceHandler:
         return await self._api.works.resources.do(request, members_of_mesh)
 
 
-def _is_of_mesh(document: Document) -> bool:
+def _names_of(contents: Contents, type_: str, mesh: str) -> list[str]:
+    keys = (stored.document.key for stored in contents.stored)
+    return [key.name for key in keys if key.type == type_ and key.mesh == mesh]
+
+
+def _shown(data: dict[str, Any], is_past: bool) -> dict[str, Any]:  # noqa: FBT001  # the only question there is
+    """A resource as it was has no date of its last change: the history has it."""
+    return {name: value for name, value in data.items() if not (is_past and name == "modificationTime")}
+
+
+def is_of_mesh(document: Document) -> bool:
     """Whether nobody wrote a document, but a control plane did for a Mesh."""
-    return is_initial(document) or is_made_here(document) or is_of_authority(document)
+    is_own = is_made_here(document) or is_of_authority(document) or document.key.type == ROLLOUT_KIND
+    return is_initial(document) or is_own
 
 
 def derived_from(key: Key, before: Stored | None) -> int | None:
-    """The revision that a write must find, as what is noted of a proxy comes from it; of other kinds any."""
-    if key.type != _DATAPLANE:
+    """The revision that a write must find, as what is noted of a proxy, or the engine of a Mesh, comes from it.
+
+    Of other kinds it may be any.
+    """
+    if key.type not in {_DATAPLANE, _MESH}:
         return None
     return ABSENT if before is None else before.revision
 
 
-def _stamped(document: Document, before: Stored | None, request: Request) -> Document:
+def _stamped(document: Document, known: Document | None, request: Request) -> Document:
     """What is stored of a Dataplane: who registered it is in a header, and never in the document."""
-    if document.key.type != _DATAPLANE:
-        return document
-    known = None if before is None else before.document
     if owner := must_be_run(request.headers.get(OWNER_HEADER, ""), OWNER_HEADER):
         return registration.registered(document, known, owner, ready=False)
     return registration.written_by_hand(document, known)
+
+
+def _author(request: Request, key: Key) -> Author:
+    is_run = key.type == _DATAPLANE and request.headers.get(OWNER_HEADER)
+    return caller_of(request).author(registration.WAY if is_run else request.method)
 
 
 def must_be_run(owner: str, field: str) -> str:
@@ -293,6 +408,22 @@ def must_be_run(owner: str, field: str) -> str:
         hint = "use letters and digits, 63 at most, as `koguma dp run` does"
         raise bad_request(field, f"`{shortened(owner)}` is no id of a run of a proxy", hint)
     return owner
+
+
+def _with_warnings(answer: Mapping[str, Any], warnings: Sequence[str]) -> dict[str, Any]:
+    together = [*warnings, *answer.get("warnings", ())]
+    return {**answer, "warnings": together} if together else dict(answer)
+
+
+def outcome_of(before: Stored | None, document: Document) -> str:
+    """What a write makes of a resource."""
+    if before is None:
+        return "Created"
+    return "Unchanged" if before.document == document else "Updated"
+
+
+def _violations(findings: Iterable[Finding]) -> list[Violation]:
+    return [Violation(finding.path, finding.message, finding.hint) for finding in findings]
 
 
 def _left_out(document: Document) -> Iterator[Violation]:
@@ -327,6 +458,14 @@ def page_of(contents: Contents, kind: Kind, mesh: str | None, request: Request, 
     return page(accepted, request.query_params, place_of)
 
 
+def _untold(contents: Contents, kind: Kind, mesh: str | None, request: Request) -> dict[str, Any]:
+    """What is left out of a list of the past because nobody knows how it was."""
+    caller = caller_of(request)
+    of_kind = (key for key in without_contents(contents) if key.type == kind.name and mesh in {None, key.mesh})
+    keys = [named(key) for key in of_kind if caller.may_read_key(key)]
+    return {"unreadable": keys} if keys else {}
+
+
 def _reveals(request: Request, kind: Kind) -> bool:
     """Whether secrets are to be shown, which only administrators may ask for."""
     if request.query_params.get("reveal") != "true" or not holds_secrets(kind):
@@ -342,6 +481,10 @@ def must_be_writable(api: Collaborators) -> None:
 
 def must_be_for_people(keys: Iterable[Key]) -> None:
     """Check that the control plane alone does not write it: who could would have proxies trust anybody."""
+    keys = list(keys)
+    if any(key.type == ROLLOUT_KIND for key in keys):
+        hint = "`koguma apply --rollout` begins one, and `koguma rollout` pauses or aborts it"
+        raise ApiError(FORBIDDEN, "Access denied", f"the control plane alone writes a {ROLLOUT_KIND}; {hint}")
     refusals = [
         f"{key} says whom proxies trust, and the control plane alone writes it" for key in keys if is_trust_record(key)
     ]

@@ -19,6 +19,7 @@ from cp.api.collaborators import Collaborators
 from cp.api.delivery_data import progress_data
 from cp.api.errors import bad_request
 from cp.api.numbers import LARGEST, natural, shortened
+from cp.api.rollouts import rollout_sentences
 from cp.model.duration import Duration
 from cp.model.names import Key, dataplane_key
 from cp.serving.delivery import ChangeProgress
@@ -32,6 +33,9 @@ _LARGEST_BODY: Final = 1024 * 1024
 
 
 _MOST: Final = 10_000
+
+_BEGIN_MOVES: Final = frozenset({"Mesh", "MeshIdentity", "MeshTrust", "Secret"})
+"""The kinds that say who signs, who is trusted, and how callers speak."""
 
 
 class ProgressQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -74,8 +78,9 @@ class ProgressHandler:
         caller.must_inspect({resource.mesh for resource in resources})
         if asked.wait is None:
             so_far = await self._api.works.questions.wait(request, lambda: self._so_far(asked.revisions, resources))
-            return JSONResponse(_line(caller, so_far))
-        lines = self._lines(caller, asked.revisions, resources, _seconds(asked.wait))
+            moves, rollouts = await self._moves(caller, resources), await self._rollouts(caller, resources)
+            return JSONResponse(_line(caller, so_far) | {"moves": moves, "rollouts": rollouts})
+        lines = self._lines(caller, asked.revisions, resources, seconds_of(asked.wait))
         return StreamingResponse(lines, media_type="application/x-ndjson")
 
     async def _so_far(self, revisions: Collection[int], resources: Collection[Key]) -> ChangeProgress:
@@ -85,7 +90,22 @@ class ProgressHandler:
         self, caller: ApiCaller, revisions: Collection[int], resources: Collection[Key], wait: float
     ) -> AsyncIterator[str]:
         async for progress in self._api.observed.progress(revisions, resources, wait):
-            yield json.dumps(_line(caller, progress), ensure_ascii=False) + "\n"
+            moves = await self._moves(caller, resources) if progress.is_done else []
+            rollouts = await self._rollouts(caller, resources) if progress.is_done else []
+            line = _line(caller, progress) | {"moves": moves, "rollouts": rollouts}
+            yield json.dumps(line, ensure_ascii=False) + "\n"
+
+    async def _moves(self, caller: ApiCaller, resources: Collection[Key]) -> list[str]:
+        """What goes on with mTLS since some resources were written: it comes later than what follows from them."""
+        meshes = dict.fromkeys(key.mesh or key.name for key in resources if key.type in _BEGIN_MOVES)
+        inspected = filter(caller.may_inspect, meshes)
+        moves = await self._api.moves(await self._api.state.current(), inspected)
+        return [f"mesh {move.mesh}: {sentence}" for move in moves for sentence in move.sentences]
+
+    async def _rollouts(self, caller: ApiCaller, resources: Collection[Key]) -> list[str]:
+        """What is under way where resources were written: some proxies are served what it proposes."""
+        meshes = filter(caller.may_inspect, dict.fromkeys(key.mesh or key.name for key in resources))
+        return rollout_sentences(await self._api.state.current(), meshes)
 
 
 def _line(caller: ApiCaller, progress: ChangeProgress) -> dict[str, Any]:
@@ -124,7 +144,8 @@ def _resource(text: str) -> Key:
     return Key(parts[0], parts[1] if len(parts) > 2 else "", parts[-1])  # noqa: PLR2004  # type, mesh and name
 
 
-def _seconds(text: str) -> float:
+def seconds_of(text: str) -> float:
+    """How long a request waits at most."""
     try:
         wait = Duration.parse(text)
     except ValueError as error:

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
 from cp.ads.connection import ConnectionRecord
-from cp.api.payload import timestamp
 from cp.identity.leaf import Certificate
 from cp.insight.report import finding_data
+from cp.model.moments import timestamp
 from cp.serving.delivery import ChangeProgress, Delivery, PolicyPart, StandingNack, finding, grouped
 from cp.serving.delivery.delivery import StreamDelivery, TypeDelivery
+from cp.serving.delivery.nacks import reason
+from cp.serving.trust_moves import TrustMove
 from cp.translate.packing import SHORT
 
 
-def delivery_data(standing: Delivery) -> dict[str, Any]:
-    """The answer of `_delivery` for one proxy."""
+def delivery_data(
+    standing: Delivery, moves: Iterable[TrustMove] = (), *, needs_certificates: bool = False
+) -> dict[str, Any]:
+    """The answer of `_delivery` for one proxy, with the moves of its mesh that it holds up or that pass it over.
+
+    `needs_certificates`: it is a gRPC client in a mesh with mTLS.
+    """
     key, seen = standing.dataplane, standing.presence
     last = None if standing.streams else next(iter(seen.connections), None)
     return {
@@ -28,6 +36,8 @@ def delivery_data(standing: Delivery) -> dict[str, Any]:
         "streams": [_stream(stream) for stream in standing.streams],
         "lastConnection": None if last is None else _visit(last),
         "certificate": None if seen.certificate is None else _certificate(seen.certificate),
+        "moves": [sentence for move in moves for sentence in move.sentences],
+        **({"findsCertificates": seen.finds_certificates} if needs_certificates else {}),
         "findings": [finding_data(finding) for finding in standing.findings],
     }
 
@@ -100,7 +110,7 @@ def _refusal(refusal: StandingNack) -> dict[str, Any]:
     suspects = frozenset(() if report is None else report.suspects)
     policies = () if report is None else report.policies
     return {
-        "text": refusal.nack.text,
+        "text": reason(refusal.nack.text),
         "since": moment(refusal.at),
         "resources": [
             {"name": held.name, "refused": held.version, "inForce": held.in_force or None} for held in refusal.held

@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from cp.api.authentication import Authentication, address_of
 from cp.api.caller import caller_of, enter
 from cp.api.errors import FORBIDDEN, UNAUTHORIZED, ApiError
+from cp.api.request_meter import ROUTE
 from cp.api.requirements import OPEN, decisions, requirements_of
 from cp.resources.kinds import Kinds
 from cp.resources.world import World
@@ -49,15 +50,16 @@ class ApiDoor:
 
 
 def guarded(
-    route: Route, kinds: Kinds, current: Callable[[], Awaitable[World]], own_doors: Collection[str] = ()
+    route: Route, kinds: Kinds, current: Callable[[], Awaitable[World]], paths_of_proxies: Collection[str] = ()
 ) -> Route:
     """A route that answers only those who have the rights that it takes, or whom its handler lets in."""
     required = requirements_of(route.path, set(route.methods or ()))
-    if route.path in own_doors:
+    if route.path in paths_of_proxies:
         required = dict.fromkeys(required, OPEN)
     answer = cast("Callable[[Request], Awaitable[Response]]", route.endpoint)
 
     async def endpoint(request: Request) -> Response:
+        request.scope[ROUTE] = route.path
         caller = caller_of(request)
         world = None if caller.proxy is None else await current()
         try:

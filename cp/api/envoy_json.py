@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import importlib
-import pkgutil
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
-from types import MappingProxyType, ModuleType
+from types import MappingProxyType
 from typing import Any, Final
 
-import envoy
 from google.protobuf import json_format, symbol_database
 
 from cp.model.checkpoint import Checkpoint, checked, never_stopped
-from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, SHORT, TYPES, PackedResource
+from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, ROUTES, RUNTIME, SECRET, SHORT, TYPES, PackedResource
 from cp.translate.snapshot import Snapshot
+from generators.envoy.every_message import import_every_message
 
 _MODULES: Final = MappingProxyType(
     {
@@ -23,12 +21,14 @@ _MODULES: Final = MappingProxyType(
         LISTENER: "envoy.config.listener.v3.listener_pb2",
         ROUTES: "envoy.config.route.v3.route_pb2",
         SECRET: "envoy.extensions.transport_sockets.tls.v3.secret_pb2",
+        RUNTIME: "envoy.service.runtime.v3.rtds_pb2",
     }
 )
 _MAPS: Final = frozenset(
     {
         "filterMetadata",
         "jsonFormat",
+        "layer",
         "policies",
         "typedExtensionProtocolOptions",
         "typedFilterMetadata",
@@ -58,9 +58,26 @@ def decoded(packed: PackedResource) -> dict[str, Any]:
     try:
         data = json_format.MessageToDict(message)
     except TypeError:  # an Any of a type that nothing has imported so far
-        _import_every_message()
+        import_every_message()
         data = json_format.MessageToDict(message)
     shown: dict[str, Any] = _in_order(_redacted(data) if packed.type_url == SECRET else data)
+    return shown
+
+
+def message_of(type_url: str, data: Mapping[str, Any]) -> dict[str, Any]:
+    """A resource as an Envoy tells it, in the form of `decoded`. Raises what `json_format` does for what is none."""
+    try:
+        return _message_of(type_url, data)
+    except (json_format.ParseError, TypeError):  # perhaps an Any of a type that nothing has imported so far
+        import_every_message()
+        return _message_of(type_url, data)
+
+
+def _message_of(type_url: str, data: Mapping[str, Any]) -> dict[str, Any]:
+    importlib.import_module(_MODULES[type_url])
+    message = symbol_database.Default().GetSymbol(type_url.rpartition("/")[2])()
+    json_format.ParseDict(dict(data), message, ignore_unknown_fields=True)
+    shown: dict[str, Any] = _in_order(json_format.MessageToDict(message))
     return shown
 
 
@@ -83,9 +100,3 @@ def _redacted(data: Any) -> Any:
     if isinstance(data, dict):
         return {name: _REDACTED if name in _SECRET_FIELDS else _redacted(value) for name, value in data.items()}
     return [_redacted(value) for value in data] if isinstance(data, list) else data
-
-
-@cache
-def _import_every_message() -> tuple[ModuleType, ...]:
-    names = [module.name for module in pkgutil.walk_packages(envoy.__path__, "envoy.")]
-    return tuple(importlib.import_module(name) for name in names if name.endswith("_pb2"))

@@ -20,6 +20,9 @@ from cp.model.hosts import is_ip
 
 JSON: Final = frozenset({"application/json", "text/json"})
 YAML: Final = frozenset({"application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml"})
+PROTOBUF: Final = frozenset({"application/x-protobuf"})
+"""What control planes send each other. No form of a website can."""
+
 ANY_HOST: Final = "*"
 
 _ALWAYS: Final = frozenset({"localhost"})
@@ -50,7 +53,7 @@ class BrowserGuard:
         if not _is_from_here(headers, host):
             detail = "a page of another website may not call this server"
             return ApiError(FORBIDDEN, "Forbidden", detail)
-        if method in _WITH_BODY and content_type(headers) not in JSON | YAML:
+        if method in _WITH_BODY and content_type(headers) not in JSON | YAML | PROTOBUF:
             kind = content_type(headers) or "nothing"
             detail = f"the body is said to be {kind[:_SHOWN]}; send application/json or application/yaml"
             return ApiError(UNSUPPORTED, "Unsupported media type", detail)

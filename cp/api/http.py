@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias, cast
 
@@ -13,7 +14,7 @@ from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cp.api.apply import ApplyHandler
 from cp.api.authentication import Authentication
@@ -22,18 +23,35 @@ from cp.api.collaborators import Collaborators
 from cp.api.crud import ResourceHandler, conflict, read_only
 from cp.api.delivery import ProgressHandler
 from cp.api.door import ApiDoor, guarded
+from cp.api.envoys import EnvoyHandler
 from cp.api.errors import BAD_REQUEST, BROKEN, METHOD_NOT_ALLOWED, NOT_FOUND, UNAVAILABLE, ApiError
 from cp.api.explain import ExplainHandler
+from cp.api.export import ExportHandler
+from cp.api.feed import FeedHandler
+from cp.api.fleet import FleetHandler
+from cp.api.graph import GraphHandler
 from cp.api.guard import BrowserGuard
 from cp.api.info import InfoHandler
 from cp.api.inspect import InspectHandler
+from cp.api.instances import InstanceHandler
 from cp.api.lint import LintHandler
 from cp.api.near import Missing
 from cp.api.overviews import OverviewHandler
+from cp.api.page import PageHandler
+from cp.api.past import PastHandler
+from cp.api.planning import Planner
+from cp.api.policy_list import PolicyListHandler
 from cp.api.registration import RegistrationHandler
+from cp.api.request_meter import RequestMeter
+from cp.api.request_traces import RequestTracer
+from cp.api.rollback import RollbackHandler
+from cp.api.rollouts import RolloutHandler
+from cp.api.scraping import ScrapeHandler
+from cp.api.timeline import TimelineHandler
 from cp.api.tokens import TokenHandler
 from cp.api.validate import ValidateHandler
 from cp.api.work import WorkQueue, began
+from cp.serving.instances.fleet import Fleet
 from cp.serving.workers.crew import SilentWorkers
 from cp.store.port import Closed, Conflict, ReadOnly, Unusable
 
@@ -47,8 +65,14 @@ log = structlog.get_logger()
 
 def create_api(collaborators: Collaborators, metrics: MetricsText) -> Starlette:
     """The HTTP API of a control plane."""
-    crud = ResourceHandler(collaborators)
-    routes = [*_own(collaborators), _metrics(metrics), *OverviewHandler(collaborators, crud).routes, *_stored(crud)]
+    planner = Planner(collaborators)
+    crud = ResourceHandler(collaborators, planner)
+    routes = [
+        *_own(collaborators, planner),
+        _metrics(metrics),
+        *OverviewHandler(collaborators, crud).routes,
+        *_stored(crud),
+    ]
     return _app(routes, collaborators)
 
 
@@ -67,12 +91,14 @@ def _metrics(metrics: MetricsText) -> Route:
 
 
 def _app(routes: Sequence[Route], collaborators: Collaborators) -> Starlette:
-    state, own_doors = collaborators.state, collaborators.own_doors
-    authentication = Authentication(collaborators.access, lambda: state.loaded_world, own_doors)
+    state, paths_of_proxies = collaborators.state, collaborators.paths_of_proxies
+    authentication = Authentication(collaborators.access, lambda: state.loaded_world, paths_of_proxies)
     return Starlette(
-        routes=[guarded(route, collaborators.kinds, state.current, own_doors) for route in routes],
+        routes=[guarded(route, collaborators.kinds, state.current, paths_of_proxies) for route in routes],
         exception_handlers={**_HANDLERS, Missing: _missing(collaborators.works.resources)},
         middleware=[
+            Middleware(RequestMeter, metrics=collaborators.metrics),
+            *([] if collaborators.traces is None else [Middleware(RequestTracer, traces=collaborators.traces)]),
             Middleware(_Faults),
             Middleware(BrowserGuard, hosts=collaborators.hosts),
             Middleware(ApiDoor, authentication=authentication),
@@ -80,7 +106,7 @@ def _app(routes: Sequence[Route], collaborators: Collaborators) -> Starlette:
     )
 
 
-def _own(collaborators: Collaborators) -> Iterator[Route]:
+def _own(collaborators: Collaborators, planner: Planner) -> Iterator[Route]:
     info, inspect = InfoHandler(collaborators), InspectHandler(collaborators)
     yield Route("/", info.index)
     yield Route("/config", info.config)
@@ -88,19 +114,41 @@ def _own(collaborators: Collaborators) -> Iterator[Route]:
     yield Route("/_resources", info.resources)
     yield Route("/policies", info.policies)
     yield from _health(info)
+    yield from PageHandler(collaborators.page).routes
     yield Route("/bootstrap", BootstrapHandler(collaborators).__call__, methods=["POST"])
     yield from LintHandler(collaborators).routes
-    yield Route("/_apply", ApplyHandler(collaborators).__call__, methods=["POST"])
+    yield from ScrapeHandler(collaborators).routes
+    yield Route("/_apply", ApplyHandler(collaborators, planner).__call__, methods=["POST"])
+    yield from PastHandler(collaborators).routes
+    yield Route("/_changes", TimelineHandler(collaborators).__call__)
+    yield Route("/_export", ExportHandler(collaborators).__call__)
+    yield Route("/_rollback", RollbackHandler(collaborators, planner).__call__, methods=["POST"])
+    yield from RolloutHandler(collaborators).routes
     yield from ProgressHandler(collaborators).routes
+    yield from _live(collaborators)
     yield Route("/validate", ValidateHandler(collaborators).__call__, methods=["POST"])
     yield from RegistrationHandler(collaborators).routes
     yield from TokenHandler(collaborators).routes
+    yield from InstanceHandler(collaborators).routes
+    yield from EnvoyHandler(collaborators).routes
     yield Route(f"{_ONE}/_config", inspect.config)
     yield Route(f"{_ONE}/_rules", inspect.rules)
     yield Route(f"{_ONE}/_policies", inspect.policies)
     yield Route(f"{_ONE}/_delivery", inspect.delivery)
-    yield Route(f"{_ONE}/_explain", ExplainHandler(collaborators).__call__)
+    explain = ExplainHandler(collaborators)
+    yield Route(f"{_ONE}/_explain", explain.__call__)
+    yield Route(f"{_ONE}/_values", explain.values)
     yield Route("/meshes/{mesh}/{plural}/{name}/_resources/dataplanes", inspect.dataplanes)
+    yield Route("/meshes/{mesh}/_policies", PolicyListHandler(collaborators).__call__)
+
+
+def _live(collaborators: Collaborators) -> Iterator[Route]:
+    """What pages show that update by themselves."""
+    state = collaborators.state
+    fleet = Fleet(collaborators.observed.fleets, lambda: state.loaded_world)
+    yield Route("/_fleet", FleetHandler(collaborators, fleet).__call__)
+    yield Route("/_feed", FeedHandler(collaborators, fleet).__call__)
+    yield Route("/meshes/{mesh}/_graph", GraphHandler(collaborators, fleet).__call__)
 
 
 def _health(info: InfoHandler) -> Iterator[Route]:
@@ -172,6 +220,12 @@ async def _gone(_request: Request, _error: Exception) -> Response:
     return Response(status_code=BAD_REQUEST)  # nobody reads it
 
 
+_ENDED: Final = (
+    "the control plane ended before it had an answer; if it was asked to change something, that may have been done: "
+    "look at what is stored before you repeat it"
+)
+
+
 class _Faults:
     """Answers where we are at fault. A handler of Starlette's for `Exception` would raise it again."""
 
@@ -180,8 +234,19 @@ class _Faults:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         began(scope)
+        is_answered = False
+
+        async def note(message: Message) -> None:
+            nonlocal is_answered
+            is_answered = True
+            await send(message)
+
         try:
-            await self._app(scope, receive, send)
+            await self._app(scope, receive, note)
+        except asyncio.CancelledError:
+            if not is_answered:
+                await ApiError(UNAVAILABLE, "The control plane ends", _ENDED).response()(scope, receive, send)
+            raise
         except Exception:  # the outermost place of a request
             log.exception("api.failed", method=scope.get("method"), path=scope.get("path"))
             detail = "Internal Server Error: the control plane's log tells more"

@@ -25,6 +25,9 @@ _PREVIEW: Final = "+preview"
 It stands where SemVer has what does not count in the order of versions, so that 0.1.0 stays 0.1.0.
 """
 
+OK: Final = 200
+_REFUSES: Final = "The store takes no writes"
+
 _WORD: Final = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z][a-z]*|[a-z]+|[A-Z]+")
 
 
@@ -43,7 +46,7 @@ class InfoHandler:
                 "version": f"{about.version}{_PREVIEW}",
                 "instanceId": about.instance,
                 "clusterId": about.cluster,
-                "gui": "",
+                "gui": self._api.page.address,
                 "basedOnKuma": COMPATIBLE_WITH,
             }
         )
@@ -68,19 +71,29 @@ class InfoHandler:
         return JSONResponse({"status": "healthy"})
 
     async def ready(self, request: Request) -> Response:
-        """Not ready until the first World is there: a proxy that came earlier would wait."""
-        if self._api.state.is_ready:
-            warnings = self._warnings(caller_of(request))
-            return JSONResponse({"status": "ready", **({"warnings": warnings} if warnings else {})})
-        status = "stopping" if self._api.state.is_stopping else "reading the store"
-        return JSONResponse({"status": status}, UNAVAILABLE)
+        """Whether it serves proxies and, as further levels, follows the store, and can write to it.
 
-    def _warnings(self, caller: ApiCaller) -> list[str]:
+        Not ready until the first World is there: a proxy that came earlier would wait. Without the store it serves what
+        it has read, so it stays ready, unless `level=follows` or `level=writes` is asked for.
+        """
+        caller, outage, refusal = caller_of(request), self._api.store.outage, self._api.store.refusal
+        if not self._api.state.is_ready:
+            status = "stopping" if self._api.state.is_stopping else "reading the store"
+            return JSONResponse({"status": status}, UNAVAILABLE)
+        warnings = self._warnings(caller, outage, refusal)
+        levels = {"follows": not outage, "writes": not (outage or refusal)}
+        body = {"status": "ready", **levels, **({"warnings": warnings} if warnings else {})}
+        reached = levels.get(request.query_params.get("level", ""), True)
+        return JSONResponse(body, OK if reached else UNAVAILABLE)
+
+    def _warnings(self, caller: ApiCaller, outage: str, refusal: str) -> list[str]:
         """What is wrong with the control plane itself; in full only for those who may see its settings."""
         findings = tuple(self._api.own_findings())
         if caller.may_read(CONTROL_PLANE, ""):
-            return list(map(str, findings))
-        return list(dict.fromkeys(CATALOGUE[finding.code].meaning for finding in findings))
+            return [*filter(None, (outage, refusal and f"{_REFUSES}: {refusal}")), *map(str, findings)]
+        meanings = dict.fromkeys(CATALOGUE[finding.code].meaning for finding in findings)
+        away, refuses = ["The store cannot be reached."] if outage else [], [f"{_REFUSES}."] if refusal else []
+        return [*away, *refuses, *meanings]
 
     def _described(self, kind: Kind) -> dict[str, Any]:
         description: dict[str, Any] = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -12,8 +11,12 @@ from starlette.responses import Response
 from cp.api.collaborators import Collaborators
 from cp.api.delivery_data import delivery_data
 from cp.api.envoy_json import as_data
+from cp.api.grpc_clients import is_certified_client
 from cp.api.near import not_found
-from cp.api.paging import cut, page
+from cp.api.paging import Page, cut, page
+from cp.api.policy_delivery import policy_delivery
+from cp.api.rollouts import proposals, rollout_note
+from cp.identity.security import security_of
 from cp.insight.inspect import (
     AffectedProxy,
     SelectedProxy,
@@ -21,11 +24,15 @@ from cp.insight.inspect import (
     inspect_policies,
     inspect_rules,
     selected_proxies,
+    selects_proxies,
 )
 from cp.model.checkpoint import Checkpoint
+from cp.resources.assignment import assigned_world
+from cp.resources.client import is_grpc_client
 from cp.resources.kinds import Kind
 from cp.resources.resource import Resource
 from cp.resources.world import World
+from cp.translate.snapshot import Snapshot
 
 _DATAPLANE: Final = "Dataplane"
 _MOST_VALUES: Final = 100_000
@@ -40,47 +47,71 @@ class InspectHandler:
 
     async def config(self, request: Request) -> Response:
         """Every Envoy resource by its type and name, as `_config` of Kuma."""
-        world = await self._world()
-        dataplane = self._dataplane(world, request)
-        snapshot = await self._api.works.questions.wait(request, lambda: self._api.state.snapshot(dataplane))
+        world, dataplane = await self._proxy(request)
+        snapshot = await self._api.works.questions.wait(request, lambda: self._snapshot(dataplane))
         warnings = [str(finding) for finding in world.findings_of(dataplane.key) if finding.code == "not-enforced"]
+        note = rollout_note(world, dataplane.key)
 
         def answer(checkpoint: Checkpoint) -> dict[str, Any]:
-            return {"xds": as_data(snapshot, checkpoint=checkpoint), **({"warnings": warnings} if warnings else {})}
+            return {"xds": as_data(snapshot, checkpoint=checkpoint), **_with(warnings=warnings, rollout=note)}
 
         return await self._answer(request, answer)
 
+    async def _snapshot(self, dataplane: Resource) -> Snapshot:
+        is_certified = await is_certified_client(self._api.observed, dataplane)
+        return await self._api.state.snapshot(dataplane, is_certified_client=is_certified)
+
     async def rules(self, request: Request) -> Response:
         """What the policies come to that select a proxy, as `_rules` of Kuma."""
-        world, shadow = await self._world(), request.query_params.get("shadow") == "true"
-        dataplane = self._dataplane(world, request)
-        return await self._answer(request, partial(inspect_rules, world, dataplane, shadow=shadow))
+        world, dataplane = await self._proxy(request)
+        shadow = request.query_params.get("shadow") == "true"
+        assigned, note = assigned_world(world, dataplane.key), rollout_note(world, dataplane.key)
+
+        def answer(checkpoint: Checkpoint) -> dict[str, Any]:
+            return inspect_rules(assigned, dataplane, checkpoint, shadow=shadow) | _with(rollout=note)
+
+        return await self._answer(request, answer)
 
     async def policies(self, request: Request) -> Response:
         """The policies that select a proxy."""
-        world = await self._world()
-        dataplane = self._dataplane(world, request)
-        return await self._answer(request, lambda _: inspect_policies(world, dataplane))
+        world, dataplane = await self._proxy(request)
+        assigned, note = assigned_world(world, dataplane.key), rollout_note(world, dataplane.key)
+        return await self._answer(request, lambda _: inspect_policies(assigned, dataplane) | _with(rollout=note))
 
     async def dataplanes(self, request: Request) -> Response:
-        """The proxies that a policy selects, and what of it survives on each."""
+        """The proxies that a policy selects, what of it survives on each, and whether the proxy has it."""
         world = await self._world()
         policy = self._resource(world, request, self._policy_kind(request))
-        url, query = request.url, request.query_params
+        url, query, proposed = request.url, request.query_params, proposals(world, [policy.key.mesh])
 
-        def answer(checkpoint: Checkpoint) -> dict[str, Any]:
-            proxies = list(selected_proxies(world, policy, checkpoint))
-            part = page(proxies, query, _place)
+        def affected(checkpoint: Checkpoint) -> tuple[Page[SelectedProxy], list[AffectedProxy]]:
+            part = page(list(selected_proxies(world, policy, checkpoint)), query, _place)
             items = list(_of_few_values(affected_proxies(world, policy, part.items, checkpoint)))
-            return cut(part, len(items), _place).as_data(url, [proxy.data for proxy in items])
+            return cut(part, len(items), _place), items
+
+        questions, observed = self._api.works.questions, self._api.observed
+        part, items = await questions.do(request, affected)
+        asked = [proxy.dataplane for proxy in items]
+        standing = await questions.wait(request, lambda: policy_delivery(observed, policy.key, asked))
+
+        def answer(_: Checkpoint) -> dict[str, Any]:
+            return part.as_data(url, [standing.data(proxy) for proxy in items]) | _with(notLookedAt=proposed)
 
         return await self._answer(request, answer)
 
     async def delivery(self, request: Request) -> Response:
         """What a proxy was sent, took and refuses."""
-        dataplane = self._dataplane(await self._world(), request)
-        standing = await self._api.works.questions.wait(request, lambda: self._api.observed.delivery(dataplane.key))
-        return await self._answer(request, lambda _: delivery_data(standing))
+        world, dataplane = await self._proxy(request)
+        note = rollout_note(world, dataplane.key)
+        questions = self._api.works.questions
+        standing = await questions.wait(request, lambda: self._api.observed.delivery(dataplane.key))
+        moves = await questions.wait(request, lambda: self._api.moves(world, [dataplane.mesh]))
+        concerning = [move for move in moves if move.concerns(dataplane.key)]
+        needs_certificates = is_grpc_client(dataplane) and security_of(world, dataplane.mesh) is not None
+        return await self._answer(
+            request,
+            lambda _: delivery_data(standing, concerning, needs_certificates=needs_certificates) | _with(rollout=note),
+        )
 
     async def _answer(self, request: Request, function: Callable[[Checkpoint], Any]) -> Response:
         return await self._api.works.questions.json(request, function)
@@ -88,11 +119,13 @@ class InspectHandler:
     async def _world(self) -> World:
         return await self._api.state.current()
 
-    def _dataplane(self, world: World, request: Request) -> Resource:
-        return self._resource(world, request, self._api.kinds[_DATAPLANE])
+    async def _proxy(self, request: Request) -> tuple[World, Resource]:
+        """The World in force, and the Dataplane of a proxy. A rollout may have assigned it another World."""
+        world = await self._world()
+        return world, self._resource(world, request, self._api.kinds[_DATAPLANE])
 
     def _policy_kind(self, request: Request) -> Kind:
-        kinds = {kind.plural: kind for kind in self._api.kinds.values() if kind.policy is not None}
+        kinds = {kind.plural: kind for kind in self._api.kinds.values() if selects_proxies(kind)}
         plural = request.path_params["plural"]
         if plural not in kinds:
             raise not_found("type of policy", plural, kinds)
@@ -107,6 +140,11 @@ class InspectHandler:
         if resource is None:
             raise not_found(kind.name, name, (known.name for known in table))
         return resource
+
+
+def _with(**fields: Any) -> dict[str, Any]:
+    """Those that say something."""
+    return {name: value for name, value in fields.items() if value}
 
 
 def _of_few_values(proxies: Iterable[AffectedProxy]) -> Iterator[AffectedProxy]:

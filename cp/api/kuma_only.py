@@ -9,20 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 KUMA_ONLY: Final[Mapping[str, str]] = {
-    "circuit-breakers": "CircuitBreaker",
-    "fault-injections": "FaultInjection",
-    "health-checks": "HealthCheck",
-    "meshgatewayroutes": "MeshGatewayRoute",
     "meshzoneaddresses": "MeshZoneAddress",
-    "proxytemplates": "ProxyTemplate",
-    "rate-limits": "RateLimit",
-    "retries": "Retry",
-    "timeouts": "Timeout",
-    "traffic-logs": "TrafficLog",
-    "traffic-permissions": "TrafficPermission",
-    "traffic-routes": "TrafficRoute",
-    "traffic-traces": "TrafficTrace",
-    "virtual-outbounds": "VirtualOutbound",
     "workloads": "Workload",
     "zoneegresses": "ZoneEgress",
     "zoneegressoverviews": "ZoneEgress",

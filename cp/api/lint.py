@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from starlette.requests import Request
@@ -12,13 +13,14 @@ from starlette.routing import Route
 
 from cp.api.caller import caller_of
 from cp.api.collaborators import Collaborators
+from cp.api.findings import finding_sources, findings_of
 from cp.api.near import not_found
-from cp.insight.lint import in_order, lint, of_mesh
+from cp.api.rollouts import proposals
+from cp.insight.lint import of_mesh
 from cp.insight.report import lint_data
 from cp.model.checkpoint import Checkpoint
 from cp.policies import Policies, discover
 from cp.resources.world import World
-from cp.serving.delivery import finding, grouped
 
 
 class LintHandler:
@@ -47,19 +49,25 @@ class LintHandler:
             raise not_found("Mesh", mesh, (mesh_resource.name for mesh_resource in world.table("Mesh")))
         return await self._answer(request, world, mesh)
 
+    def _inspected(self, request: Request, world: World, mesh: str) -> Iterator[str]:
+        """The meshes of which the caller may know how proxies are."""
+        names = [mesh] if mesh else [mesh_resource.name for mesh_resource in world.table("Mesh")]
+        return (name for name in names if caller_of(request).may_inspect(name))
+
     async def _answer(self, request: Request, world: World, mesh: str = "", closed: Sequence[str] = ()) -> Response:
         """What is to be said of the resources, and what proxies say to what follows from them.
 
         `closed` are meshes that the caller knows and may not look into: silence about them would read as praise.
         """
-        own_findings = tuple(self._api.own_findings())
         may_know = caller_of(request).may_know
-        nack_reports = tuple(await self._api.works.questions.wait(request, self._api.observed.nack_reports))
+        questions, meshes = self._api.works.questions, list(self._inspected(request, world, mesh))
+        sources = await finding_sources(self._api, world, meshes, partial(questions.wait, request))
+        proposed = proposals(world, meshes)
 
         def answer(checkpoint: Checkpoint) -> dict[str, Any]:
-            refused = map(finding, grouped(nack_reports))
-            findings = in_order((*own_findings, *refused, *lint(self._policies, world, checkpoint, time.time())))
+            findings = findings_of(self._policies, sources, checkpoint, time.time())
             data = lint_data(tuple(filter(may_know, of_mesh(findings, mesh) if mesh else findings)))
-            return data | ({"meshesNotTold": sorted(closed)} if closed else {})
+            data |= {"meshesNotTold": sorted(closed)} if closed else {}
+            return data | ({"notLookedAt": proposed} if proposed else {})
 
-        return await self._api.works.questions.json(request, answer)
+        return await questions.json(request, answer)

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from cp.api.errors import NOT_FOUND, ApiError
+from cp.model.wording import few
 
-_FEW: Final = 8
+_MOST_NAMED: Final = 8
 _LONGEST: Final = 100
 """Comparing two names costs the product of their lengths."""
 
@@ -59,5 +60,4 @@ def _may_be(name: str, known: str) -> bool:
 def _there(there: Sequence[str]) -> str:
     if not there:
         return ""
-    more = f" and {len(there) - _FEW} more" if len(there) > _FEW else ""
-    return f"there is {', '.join(f'`{name}`' for name in there[:_FEW])}{more}"
+    return f"there is {few([f'`{name}`' for name in there], _MOST_NAMED)}"

@@ -12,11 +12,11 @@ from starlette.routing import Route
 from cp.ads.connection import ConnectionRecord
 from cp.ads.session.messages import Node, ResponseCounts
 from cp.api.collaborators import Collaborators
-from cp.api.crud import ResourceHandler, page_of
+from cp.api.crud import REVISION_HEADER, ResourceHandler, page_of
 from cp.api.delivery_data import moment
-from cp.api.payload import timestamp
 from cp.identity.leaf import Certificate
 from cp.model.checkpoint import Checkpoint, checked
+from cp.model.moments import timestamp
 from cp.resources.kinds import Kind
 from cp.serving.delivery import Presence
 from cp.store.port import Stored
@@ -47,23 +47,27 @@ class OverviewHandler:
     async def by_name(self, request: Request) -> Response:
         mesh, name = request.path_params["mesh"], request.path_params["name"]
         stored = await self._crud.there(request, self._kind, mesh, name)
-        seen = await self._api.observed.presences([stored.document.key])
-        return await self._api.works.resources.json(
-            request, lambda _: self._overview(stored, seen[stored.document.key])
-        )
+        key, world = stored.document.key, await self._api.state.current()
+        seen = await self._api.observed.presences([key])
+        answer = await self._api.works.resources.json(request, lambda _: self._overview(stored, seen[key]))
+        answer.headers[REVISION_HEADER] = str(world.revision)
+        return answer
 
     async def listing(self, request: Request) -> Response:
         """Those of one mesh, or of all."""
         mesh, work = request.path_params.get("mesh"), self._api.works.resources
         contents = await self._crud.readable(request, mesh)
         part = await work.do(request, lambda checkpoint: page_of(contents, self._kind, mesh, request, checkpoint))
+        world = await self._api.state.current()  # what the states of proxies speak of, at the least
         seen = await self._api.observed.presences([stored.document.key for stored in part.items])
 
-        def answer(checkpoint: Checkpoint) -> dict[str, Any]:
+        def data(checkpoint: Checkpoint) -> dict[str, Any]:
             items = checked(part.items, checkpoint)
             return part.as_data(request.url, [self._overview(stored, seen[stored.document.key]) for stored in items])
 
-        return await work.json(request, answer)
+        answer = await work.json(request, data)
+        answer.headers[REVISION_HEADER] = str(world.revision)
+        return answer
 
     def _overview(self, stored: Stored, seen: Presence) -> dict[str, Any]:
         key, data = stored.document.key, stored.document.data

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from cp.api.errors import bad_request
+from cp.model.moments import timestamp
 from cp.model.source import INLINED, NAME_LABEL, NAMESPACE_LABEL
 from cp.resources.kinds import Kind
 from cp.resources.redaction import redacted
@@ -16,12 +16,13 @@ UNIVERSAL: Final = frozenset({"", "universal"})
 KUBERNETES: Final = frozenset({"k8s", "kubernetes"})
 
 _ENVELOPE: Final = ("type", "mesh", "name", "labels", "creationTime", "modificationTime", "kri")
+_MESH: Final = "Mesh"
 _ZONE_LABEL: Final = "kuma.io/zone"
 
 
 def payload(stored: Stored, kind: Kind, form: str = "", *, reveals: bool = False) -> dict[str, Any]:
     """A resource in the form that was asked for."""
-    data = stored.document.data if reveals else redacted(kind, stored.document.data)
+    data = _settled(kind, stored.document.data if reveals else redacted(kind, stored.document.data))
     if form in UNIVERSAL:
         return _universal(stored, kind, data)
     if form in KUBERNETES:
@@ -30,7 +31,12 @@ def payload(stored: Stored, kind: Kind, form: str = "", *, reveals: bool = False
 
 
 def universal(stored: Stored, kind: Kind) -> dict[str, Any]:
-    return _universal(stored, kind, redacted(kind, stored.document.data))
+    return _universal(stored, kind, _settled(kind, redacted(kind, stored.document.data)))
+
+
+def _settled(kind: Kind, data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The same with the engine of a Mesh, also where the settings decide it."""
+    return kind.complete(dict(data)) if kind.name == _MESH else data
 
 
 def _universal(stored: Stored, kind: Kind, data: Mapping[str, Any]) -> dict[str, Any]:
@@ -60,10 +66,6 @@ def kubernetes(data: Mapping[str, Any]) -> dict[str, Any]:
     out["metadata"] = metadata | ({"labels": labels} if labels else {})
     fields = {field: value for field, value in data.items() if field not in _ENVELOPE}
     return out | ({"spec": fields} if kind in INLINED else fields)
-
-
-def timestamp(moment: datetime) -> str:
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def etag(revision: int) -> str:

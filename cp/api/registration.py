@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from cp.api.attempts import attempted
 from cp.api.body import decoded, text_of
 from cp.api.caller import caller_of
 from cp.api.collaborators import Collaborators
@@ -18,11 +19,8 @@ from cp.api.crud import OWNER_HEADER, REVISION_HEADER, conflict, must_be_run, mu
 from cp.api.errors import bad_request
 from cp.api.near import not_found
 from cp.model.names import Key
-from cp.model.registration import NOT_READY, OWNER, label, labelled
-from cp.store.port import Conflict, Put, Stored
-
-_ATTEMPTS: Final = 5
-"""Times that a label is written again because somebody else wrote the Dataplane meanwhile."""
+from cp.model.registration import NOT_READY, OWNER, READINESS_WAY, label, labelled
+from cp.store.port import Author, Put, Stored
 
 _LARGEST: Final = 4096
 """Bytes of what a proxy says; it is read on the event loop."""
@@ -51,14 +49,12 @@ class RegistrationHandler:
         """Whether the addresses of a proxy are endpoints. It gets its configuration either way."""
         key = Key("Dataplane", request.path_params["mesh"], request.path_params["name"])
         report = _reported(await text_of(request, self._api.body_limit, _LARGEST))
-        for attempt in range(_ATTEMPTS):
-            try:
-                revision = await self._mark(await self._owned(key, report.owner), report)
-            except Conflict:
-                if attempt == _ATTEMPTS - 1:
-                    raise
-                continue
-            break
+        author = caller_of(request).author(READINESS_WAY)
+
+        async def attempt() -> int:
+            return await self._mark(await self._owned(key, report.owner), report, author)
+
+        revision = await attempted(attempt)
         traces = caller_of(request).traces
         if report.ready:
             log.info("proxy.ready", resource=str(key), revision=revision, **traces)
@@ -74,7 +70,7 @@ class RegistrationHandler:
         must_be_owned(stored, owner)
         return stored
 
-    async def _mark(self, stored: Stored, report: ReadinessReport) -> int:
+    async def _mark(self, stored: Stored, report: ReadinessReport, author: Author) -> int:
         """The revision from which on it is as the proxy says."""
         if report.ready and label(stored.document, NOT_READY) not in {"", report.owner}:
             raise conflict(f"{stored.document.key} is run by another run of the proxy, which is not ready")
@@ -82,7 +78,7 @@ class RegistrationHandler:
         if document is stored.document:
             return stored.revision
         must_be_writable(self._api)
-        return await self._api.store.write(Put(document, stored.revision))
+        return await self._api.store.write(Put(document, stored.revision), author=author)
 
 
 def must_be_owned(stored: Stored, owner: str) -> None:

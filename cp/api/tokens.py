@@ -82,15 +82,15 @@ class TokenHandler:
         yield Route("/tokens/zone", self.zone, methods=["POST"])
 
     async def dataplane(self, request: Request) -> Response:
-        return await self._issued(request, DataplaneTokenRequest)
+        return await self._issue(request, DataplaneTokenRequest)
 
     async def user(self, request: Request) -> Response:
-        return await self._issued(request, UserTokenRequest)
+        return await self._issue(request, UserTokenRequest)
 
     async def zone(self, request: Request) -> Response:
-        return await self._issued(request, ZoneTokenRequest)
+        return await self._issue(request, ZoneTokenRequest)
 
-    async def _issued(self, request: Request, schema: type[TokenRequest]) -> Response:
+    async def _issue(self, request: Request, schema: type[TokenRequest]) -> Response:
         self._must_be_issued_here(schema.purpose)
         wanted = _wanted(schema, await text_of(request, self._api.body_limit, _LARGEST))
         self._must_be_allowed(request, wanted.purpose, wanted.mesh_name)
@@ -100,11 +100,11 @@ class TokenHandler:
         if wanted.mesh_name and world.mesh(wanted.mesh_name) is None:
             raise _invalid([Violation("mesh", f"there is no Mesh `{wanted.mesh_name}`")])
         token_id = str(uuid.uuid4())
-        token = await self._signed(world, wanted, token_id)
+        token = await self._sign(world, wanted, token_id)
         self._log(request, wanted, token_id)
         return PlainTextResponse(token, headers={"cache-control": "no-store"})
 
-    async def _signed(self, world: World, wanted: TokenRequest, token_id: str) -> str:
+    async def _sign(self, world: World, wanted: TokenRequest, token_id: str) -> str:
         try:
             key = await self._keys.key(world, wanted.purpose, wanted.mesh_name)
             return new_token(wanted, key, now=self._clock(), token_id=token_id)

@@ -22,13 +22,15 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from cp.api.errors import UNAVAILABLE, ApiError, bad_request
-from cp.model.checkpoint import Checkpoint, Stopped, never_stopped
+from cp.model.checkpoint import Allowance, Checkpoint, Stopped, TooLarge, never_stopped
 from cp.store.feed import tell
 
 T = TypeVar("T")
 
 _JSON: Final = "application/json"
-_DEPTH: Final = 4
+_AT_ONCE: Final = 64
+"""Elements of a list, or fields of a message, that are looked at together before they are written."""
+
 _FEW: Final = 100
 """Values of a document that is small: faults in so many are found in about 20 ms."""
 
@@ -103,7 +105,7 @@ class WorkQueue:
         self._must_be_open()
         stop = threading.Event()
         try:
-            return await self._in_time(request, asyncio.wrap_future(self._begun(function, stop)))
+            return await self._in_time(request, asyncio.wrap_future(self._begin(function, stop)))
         finally:
             stop.set()
 
@@ -145,7 +147,7 @@ class WorkQueue:
         """Seconds that a request has left, however often it asks for something to be worked out."""
         return max(0.0, began(request.scope) + self._budget.seconds - asyncio.get_running_loop().time())
 
-    def _begun(self, function: Callable[[Checkpoint], T], stop: threading.Event) -> Future[T]:
+    def _begin(self, function: Callable[[Checkpoint], T], stop: threading.Event) -> Future[T]:
         def checkpoint() -> None:
             if stop.is_set() or self._is_closed.is_set():
                 raise Stopped
@@ -180,8 +182,14 @@ class WorkQueues:
     explanations: WorkQueue = field(default_factory=lambda: WorkQueue("explanations", _ONE))
     """Of calls, one after the other, as each takes what the last one worked out."""
 
+    graphs: WorkQueue = field(default_factory=lambda: WorkQueue("graphs", _ONE))
+    """Of whole meshes, for the same reason, and so that explanations do not wait for them."""
+
+    plans: WorkQueue = field(default_factory=lambda: WorkQueue("plans", _ONE))
+    """Of writes, for the same reason."""
+
     def close(self) -> None:
-        for work in (self.documents, self.resources, self.questions, self.explanations):
+        for work in (self.documents, self.resources, self.questions, self.explanations, self.graphs, self.plans):
             work.close()
 
 
@@ -211,32 +219,52 @@ def is_small(data: Any) -> bool:
 
 def json_of(data: Any, checkpoint: Checkpoint) -> bytes:
     """Data as JSON. It is written in pieces, because no other thread runs while one is written."""
-    return b"".join(_of_few_bytes(_pieces(data, checkpoint, _DEPTH)))
+    try:
+        return b"".join(_of_few_bytes(_pieces(data, checkpoint), Allowance(LARGEST_ANSWER)))
+    except TooLarge:
+        raise _too_large() from None
 
 
-def _of_few_bytes(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    size = 0
+def _of_few_bytes(pieces: Iterable[bytes], allowance: Allowance) -> Iterator[bytes]:
     for piece in pieces:
-        size += len(piece)
-        if size > LARGEST_ANSWER:
-            limit = f"{LARGEST_ANSWER // (1024 * 1024)} MiB"
-            raise bad_request("size", f"the answer has more than {limit}", "ask for less, such as with `?size=10`")
+        allowance.take(len(piece))
         yield piece
 
 
-def _pieces(data: Any, checkpoint: Checkpoint, depth: int) -> Iterator[bytes]:
+def _pieces(data: Any, checkpoint: Checkpoint) -> Iterator[bytes]:
     checkpoint()
-    if depth == 0 or not isinstance(data, dict | list) or not data:
+    if not isinstance(data, dict | list) or is_small(data):
         yield encoded(data)
-        return
-    between = b"{" if isinstance(data, dict) else b"["
-    for item in data.items() if isinstance(data, dict) else data:
-        yield between
-        if isinstance(data, dict):
-            yield encoded(str(item[0])) + b":"
-        yield from _pieces(item[1] if isinstance(data, dict) else item, checkpoint, depth - 1)
+    elif isinstance(data, dict):
+        yield from _pieces_of_message(data, checkpoint)
+    else:
+        yield from _pieces_of_list(data, checkpoint)
+
+
+def _pieces_of_message(data: Mapping[Any, Any], checkpoint: Checkpoint) -> Iterator[bytes]:
+    between = b"{"
+    for name, value in data.items():
+        yield between + encoded(str(name)) + b":"
+        yield from _pieces(value, checkpoint)
         between = b","
-    yield b"}" if isinstance(data, dict) else b"]"
+    yield b"}"
+
+
+def _pieces_of_list(data: list[Any], checkpoint: Checkpoint) -> Iterator[bytes]:
+    """Some elements at a time where they are small, as most long lists are of numbers or names."""
+    between = b"["
+    for begin in range(0, len(data), _AT_ONCE):
+        items = data[begin : begin + _AT_ONCE]
+        if is_small(items):
+            checkpoint()
+            yield between + encoded(items)[1:-1]
+        else:
+            for item in items:
+                yield between
+                yield from _pieces(item, checkpoint)
+                between = b","
+        between = b","
+    yield b"]"
 
 
 def encoded(data: Any) -> bytes:
@@ -259,6 +287,14 @@ def _result(answer: asyncio.Future[T]) -> T:
         return answer.result()
     except (Stopped, asyncio.CancelledError):
         raise _ending() from None
+    except TooLarge:
+        raise _too_large() from None
+
+
+def _too_large() -> ApiError:
+    limit = f"{LARGEST_ANSWER // (1024 * 1024)} MiB"
+    hint = "ask for less, such as with `?size=10`, or for a plan of fewer changes"
+    return bad_request("size", f"the answer has more than {limit}", hint)
 
 
 def _ending() -> ApiError:

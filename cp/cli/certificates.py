@@ -20,6 +20,8 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from cp.cli.options import TextFormat, TextOutput
+from cp.cli.output import reply
 from cp.client.problem import Problem
 from cp.model.duration import Duration
 from cp.model.hosts import is_ip
@@ -70,6 +72,7 @@ def tls_certificate(  # noqa: PLR0913  # an option each
     cert_file: CertificateFile = Path("cert.pem"),
     valid_for: Lifetime = "87600h",
     overwrite: Overwrite = False,
+    output: TextOutput = TextFormat.TEXT,
 ) -> None:
     """Write a certificate that signs itself, and its key.
 
@@ -86,7 +89,8 @@ def tls_certificate(  # noqa: PLR0913  # an option each
     certificate = _certificate(key, type_, hostname[0], names, lifetime)
     key_data = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     _write((key_file, key_data, 0o600), (cert_file, certificate.public_bytes(Encoding.PEM), 0o644))
-    typer.echo(f"the key is in {key_file}, the certificate in {cert_file}")
+    data = {"keyFile": str(key_file), "certFile": str(cert_file)}
+    reply(data, f"the key is in {key_file}, the certificate in {cert_file}", output)
 
 
 def _lifetime(text: str) -> timedelta:
@@ -145,7 +149,10 @@ def _key_usage(key: PrivateKey) -> x509.KeyUsage:
 
 
 def _write(*files: tuple[Path, bytes, int]) -> None:
-    """Write all files or none. None is ever there in part, with another mode, or behind somebody's link."""
+    """Write files, none of which is ever there in part, with another mode, or behind somebody's link.
+
+    They are put in their places when all are written.
+    """
     with ExitStack() as cleanup:
         staged = [(_staged(file, data, mode, cleanup), file) for file, data, mode in files]
         for temporary, file in staged:
@@ -154,6 +161,8 @@ def _write(*files: tuple[Path, bytes, int]) -> None:
 
 def _staged(file: Path, data: bytes, mode: int, cleanup: ExitStack) -> Path:
     """A file beside the one that it will replace."""
+    if file.is_dir() and not file.is_symlink():
+        raise Problem(f"{file} is a folder", "Name a file.")
     try:
         with tempfile.NamedTemporaryFile(dir=file.parent, prefix=f".{file.name}.", delete=False) as opened:
             temporary = Path(opened.name)

@@ -5,19 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from cp.cli.output import age, table
-from cp.resources.kinds import Kind
+from cp.cli.output import age
+from cp.cli.tables import table
+from cp.cli.type_names import TypeNames
 
 Column = tuple[str, Callable[[Mapping[str, Any]], str]]
 
 
-def listing(kind: Kind, items: Sequence[Mapping[str, Any]]) -> str:
+def listing(kind: TypeNames, items: Sequence[Mapping[str, Any]], *, wide: bool = False) -> str:
     """A table of resources of one type."""
     columns = list(_columns(kind))
-    return table([head for head, _ in columns], ([cell(item) for _, cell in columns] for item in items))
+    rows = ([cell(item) for _, cell in columns] for item in items)
+    return table([head for head, _ in columns], rows, less=_LESS, wide=wide)
 
 
-def _columns(kind: Kind) -> Iterator[Column]:
+def listed(overview: Mapping[str, Any]) -> dict[str, Any]:
+    """An overview in the form of a listed resource: the Dataplane, with the status of its proxy."""
+    kept = {name: overview[name] for name in ("type", "mesh", "name", "creationTime", "status") if name in overview}
+    return {**overview.get("dataplane", {}), **kept}
+
+
+def _columns(kind: TypeNames) -> Iterator[Column]:
     if not kind.is_global:
         yield "MESH", lambda item: item["mesh"]
     yield "NAME", lambda item: item["name"]
@@ -58,6 +66,10 @@ def _routing(field: str) -> Callable[[Mapping[str, Any]], str]:
     return lambda item: "on" if _mapping(item.get("routing")).get(field) else "off"
 
 
+def _engine(item: Mapping[str, Any]) -> str:
+    return str(item.get("policyEngine", ""))
+
+
 def _provider(item: Mapping[str, Any]) -> str:
     return str(_mapping(_mapping(item.get("spec")).get("provider")).get("type", ""))
 
@@ -80,18 +92,33 @@ def _bundles(item: Mapping[str, Any]) -> str:
     return str(len(bundles) if isinstance(bundles, list) else 0)
 
 
+def _listeners(item: Mapping[str, Any]) -> str:
+    """The ports of a MeshGateway, each with its protocol and the hostnames of its listeners."""
+    listeners = _mapping(item.get("conf")).get("listeners")
+    ports: dict[str, list[str]] = {}
+    for listener in map(_mapping, listeners if isinstance(listeners, list) else ()):
+        hostnames = ports.setdefault(f"{listener.get('port', '')}/{listener.get('protocol', '')}", [])
+        hostnames.append(str(listener.get("hostname") or "*"))
+    return " ".join(f"{port}={','.join(hostnames)}" for port, hostnames in ports.items())
+
+
 def _mapping(value: Any) -> Mapping[str, Any]:
     """A value if it is a mapping, else an empty one: a folder of files may contain invalid resources, listed too."""
     return value if isinstance(value, Mapping) else {}
 
 
+_LESS: Final = ("ENGINE", "ZONEEGRESS", "LOCALITY", "BUNDLES", "ADDRESS", "TAGS", "SELECTS")
+"""The heads of columns that are left out where there is no room for them."""
+
 _SPECIAL: Final[Mapping[str, Sequence[Column]]] = {
     "Dataplane": (("TAGS", tags), ("ADDRESS", _address), ("STATUS", _status)),
+    "MeshGateway": (("LISTENERS", _listeners),),
     "MeshIdentity": (("PROVIDER", _provider), ("SELECTS", _selects)),
     "MeshTrust": (("TRUST DOMAIN", _trust_domain), ("BUNDLES", _bundles)),
     "Mesh": (
         ("mTLS", _mtls),
         ("LOCALITY", _routing("localityAwareLoadBalancing")),
         ("ZONEEGRESS", _routing("zoneEgress")),
+        ("ENGINE", _engine),
     ),
 }

@@ -1,40 +1,31 @@
-"""`koguma dp`: runs the proxy of a workload, or prints the bootstrap of a gRPC client that needs no proxy."""
+"""`koguma dp`: runs the proxy of a workload, or gives a gRPC client that needs no proxy what it reads."""
 
 from __future__ import annotations
 
 import json
 import secrets
-import sys
-import tempfile
 import threading
-import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, replace
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import typer
 
-from cp.agent import envoys, guard, joining, ports, readiness, supervise, work_folder
-from cp.agent.admin import EnvoyAdmin
-from cp.agent.drain import ProxyDrain
-from cp.agent.log_lines import forwarded_output
-from cp.agent.log_sinks import LogSinks
-from cp.agent.metrics_push import pushed_metrics
-from cp.agent.token_secret import TokenSecret
+from cp.agent import envoys, joining, supervise
+from cp.agent.certificate_folder import CertificateFolder
 from cp.cli.connection import ADDRESS, credentials_of, warn_of_plain_text
-from cp.cli.options import WorkDir, authority_option, token_option
-from cp.cli.types import known_kinds
-from cp.cli.validate import findings_before_write, print_findings
-from cp.client.client import connect
+from cp.cli.findings import findings_before_write, print_findings
+from cp.cli.options import DataFormat, DataOutput, WorkDir, authority_option, token_option
+from cp.cli.output import print_data
+from cp.client.client import addresses_in, connect
 from cp.client.credentials import Credentials, authority_in
 from cp.client.files import FileDocument, file_documents, file_texts
-from cp.client.problem import Problem
-from cp.model import envelope
+from cp.client.problem import Problem, missing_library
 from cp.model.duration import Duration
-from cp.model.registration import OWNER
-from cp.model.source import DEFAULT_MESH
+from cp.model.names import DEFAULT_MESH
+from cp.resources.dataplane import DATAPLANE
+from cp.resources.kinds import Kinds
 
 File = Annotated[
     str | None,
@@ -68,7 +59,8 @@ ControlPlane = Annotated[
         "--cp-address",
         envvar=["KOGUMA_ADDRESS", "KUMA_CONTROL_PLANE_URL"],
         metavar="URL",
-        help="The URL of the control plane's HTTP API.",
+        help="The URL of the control plane's HTTP API. Of several control planes on one store, separated by commas, "
+        "the agent and Envoy go to the next when one is gone.",
     ),
 ]
 TokenFile = Annotated[
@@ -123,7 +115,8 @@ DrainTime = Annotated[
     typer.Option(
         envvar=["KUMA_DATAPLANE_DRAIN_TIME"],
         metavar="DURATION",
-        help="How long the proxy drains connections when it is told to end. It ends earlier if none is left.",
+        help="How long the proxy drains connections when it is told to end. "
+        "It ends earlier if none is left, unless it is a gateway.",
     ),
 ]
 ListenerDrainTime = Annotated[
@@ -146,8 +139,9 @@ RetryFor = Annotated[
     ),
 ]
 
-_AFTER_DRAINING: Final = 20.0
-"""Seconds that a guard needs beside the drain time: to start, to report to the control plane, and to end Envoy."""
+GrpcClientName = Annotated[
+    str, typer.Argument(metavar="NAME", help="A stored Dataplane with the label `koguma.io/client: grpc`.")
+]
 
 _SYSTEM_CAS: Final = (
     "/etc/ssl/certs/ca-certificates.crt",  # Debian, Ubuntu, Arch, Gentoo
@@ -159,6 +153,7 @@ _SYSTEM_CAS: Final = (
 
 
 def run(  # noqa: PLR0913  # an option each
+    context: typer.Context,
     *,
     dataplane_file: File = None,
     dataplane_var: Variables = None,
@@ -180,32 +175,25 @@ def run(  # noqa: PLR0913  # an option each
     retry_max_duration: RetryFor = "5m",
 ) -> None:
     """Run Envoy as the proxy of a Dataplane, in the foreground."""
+    from cp.agent import run as agent  # noqa: PLC0415  # the other commands need less of it
+
     envoy = envoys.find(envoy_path)
-    flags = envoys.EnvoyFlags(envoy_log_level, concurrency, round(_seconds(listener_drain_time)))
-    patience = joining.RetryTime(_seconds(retry_max_duration), _say)
-    drain_seconds = _seconds(drain_time)
-    wait = drain_seconds + _AFTER_DRAINING
-    file_document = _dataplane(dataplane_file, dataplane_var or [], name, mesh)
-    credentials = _credentials(dataplane_token_file, dataplane_token, ca_cert_file, ca_cert, skip_verify=skip_verify)
-    warn_of_plain_text(cp_address, credentials, _say)
-    with supervise.tidied_up(), _folder(work_dir) as folder, work_folder.folder_lock(folder, wait, _say) as lock:
-        token = TokenSecret(folder, credentials, _say)
-        token.write()
-        join = replace(
-            _mesh_join(file_document, name, mesh, folder),
-            system_ca=_system_ca(system_ca),
-            owner=uuid.uuid4().hex,
-            token_secret=token.path,
-        )
-        _end_orphan(folder, cp_address, credentials, drain_seconds)
-        membership = joining.Membership(cp_address, join, _say, credentials)
-        bootstrap = _join_mesh(membership, file_document, patience)
-        command = envoys.command(envoy, _write_bootstrap(bootstrap, folder), flags)
-        drain = ProxyDrain(EnvoyAdmin(bootstrap), membership, drain_seconds, _say)
-        with token.kept():
-            status = _supervised(command, drain, membership, bootstrap, lock)
-        membership.conclude()
-    raise typer.Exit(status)
+    orders = agent.AgentOrders(
+        address=_in_any_order(cp_address),
+        credentials=_credentials(dataplane_token_file, dataplane_token, ca_cert_file, ca_cert, skip_verify=skip_verify),
+        dataplane=_proxy_dataplane(dataplane_file, dataplane_var or [], name, mesh),
+        envoy=str(envoy),
+        flags=envoys.EnvoyFlags(envoy_log_level, concurrency, round(_seconds(listener_drain_time))),
+        drain_seconds=_seconds(drain_time),
+        retry_seconds=_seconds(retry_max_duration),
+        system_ca=_system_ca(system_ca),
+        work_dir="" if work_dir is None else str(work_dir),
+    )
+    warn_of_plain_text(cp_address, orders.credentials, _say)
+    # Where `koguma` was started by itself; a process that runs it for something else does not become another program.
+    if (execv := context.find_root().obj) is not None:
+        agent.become(orders, execv)
+    raise typer.Exit(agent.run(orders))
 
 
 def _credentials(
@@ -215,122 +203,136 @@ def _credentials(
     return credentials_of(token_file, token, text, verifies=not skip_verify)
 
 
-def _supervised(
-    command: Sequence[str], drain: ProxyDrain, membership: joining.Membership, bootstrap: str, lock: int
-) -> int:
-    """Run Envoy until it ends, with all that the agent does meanwhile."""
-    key, sinks = secrets.token_hex(16), LogSinks(_say)
-    _say(f"starting {command[0]}; its admin interface: {drain.admin.where}")
-    with supervise.started(command, {envelope.VARIABLE: key}) as child:
-        orders = {
-            "envoy": child.pid,
-            "bootstrap": bootstrap,
-            "address": membership.address,
-            "credentials": asdict(membership.credentials),
-            "joining": asdict(membership.joining),
-            "seconds": drain.seconds,
-        }
-        folder = Path(membership.joining.work_dir)
-        with (
-            work_folder.envoy_note(folder, child.pid),
-            guard.guarded_envoy(orders, lock),
-            forwarded_output(supervise.output(child), key, sinks, sys.stdout.buffer),
-            readiness.announced_readiness(drain.admin, _say, membership.enter),
-            pushed_metrics(drain.admin, bootstrap, _say),
-        ):
-            return supervise.run(child, drain.run)
-
-
-def _end_orphan(folder: Path, address: str, credentials: Credentials, seconds: float) -> None:
-    """Drain and end an Envoy that is left because both its `koguma dp run` and the guard were killed."""
-    envoy = work_folder.orphan(folder)
-    if envoy is None:
-        return
-    _say(f"draining Envoy, process {envoy}, which a killed koguma dp run left here")
-    bootstrap = (folder / work_folder.BOOTSTRAP).read_text(encoding="utf-8")
-    membership = replace(_membership_of_orphan(bootstrap, folder, address), credentials=credentials)
-    ProxyDrain(EnvoyAdmin(bootstrap), membership, seconds, _say).run(threading.Event())
-    guard.end(envoy)
-
-
-def _membership_of_orphan(bootstrap: str, folder: Path, address: str) -> joining.Membership:
-    """The membership of a run that left only its bootstrap configuration. It does not remove the Dataplane."""
-    node = json.loads(bootstrap)["node"]
-    mesh, _, name = node["id"].partition(".")
-    join = joining.MeshJoin(mesh, name, str(folder), owner=node["metadata"].get(OWNER, ""))
-    return joining.Membership(address, join, _say)
-
-
 def grpc_bootstrap(  # noqa: PLR0913  # an option each
     *,
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", help="A stored Dataplane with the label `koguma.io/client: grpc`.")
+    name: GrpcClientName,
+    mesh: ProxyMesh = None,
+    cp_address: ControlPlane = ADDRESS,
+    dataplane_token_file: TokenFile = None,
+    ca_cert_file: AuthorityFile = None,
+    certificates_dir: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="The folder in which `koguma dp certificates` keeps the client's certificate. Default: the client has "
+            "none, and speaks plain text.",
+        ),
+    ] = None,
+    skip_verify: SkipVerify = False,
+    retry_max_duration: RetryFor = "5m",
+    output: DataOutput = DataFormat.JSON,
+) -> None:
+    """Print the bootstrap of a gRPC client without a proxy, for the file that GRPC_XDS_BOOTSTRAP names.
+
+    It names the files with the token, the authority and certificates, which the library reads itself.
+    """
+    patience = joining.RetryTime(_seconds(retry_max_duration), _say)
+    credentials = _credentials(dataplane_token_file, "", ca_cert_file, "", skip_verify=skip_verify)
+    files = None if certificates_dir is None else CertificateFolder(certificates_dir).file_paths
+    grpc_client = _grpc_client(name, mesh, credentials, ca_cert_file, files)
+    print_data(_bootstrap_of_client(cp_address, grpc_client, credentials, patience), output)
+
+
+def certificates(  # noqa: PLR0913  # an option each
+    *,
+    name: GrpcClientName,
+    directory: Annotated[
+        Path, typer.Option("--dir", metavar="DIR", help="The folder for the files. It is made if it is not there.")
     ],
     mesh: ProxyMesh = None,
     cp_address: ControlPlane = ADDRESS,
     dataplane_token_file: TokenFile = None,
     ca_cert_file: AuthorityFile = None,
-    skip_verify: SkipVerify = False,
+    once: Annotated[bool, typer.Option(help="End as soon as the files are there, and renew nothing.")] = False,
     retry_max_duration: RetryFor = "5m",
 ) -> None:
-    """Print the bootstrap of a gRPC client without a proxy, for the file that GRPC_XDS_BOOTSTRAP names.
+    """Keep the certificate of a gRPC client without a proxy in files, in the foreground.
 
-    It names the files with the token and the authority, which the library reads itself.
+    In `DIR/current` are its certificate, its key, and the roots that it trusts. All three are replaced at once, long
+    before they expire. Only the user who runs this can read them, so it is the user of the client.
     """
+    try:
+        from cp.agent.client_secrets import ClientSecretSource, SecretKeeper  # noqa: PLC0415  # gRPC is slow to import
+    except ModuleNotFoundError as error:
+        raise missing_library(error, "certificates") from None
     patience = joining.RetryTime(_seconds(retry_max_duration), _say)
-    credentials = _credentials(dataplane_token_file, "", ca_cert_file, "", skip_verify=skip_verify)
-    warn_of_plain_text(cp_address, credentials, _say)
-    grpc_client = joining.GrpcClient(
-        mesh or DEFAULT_MESH, name, credentials.token_file, str(ca_cert_file.absolute()) if ca_cert_file else ""
-    )
-    with connect(cp_address, credentials=credentials) as client:
-        configuration = json.loads(joining.grpc_bootstrap(client, grpc_client, patience, credentials.authority))
-    typer.echo(json.dumps(configuration, indent=2))
+    credentials = _credentials(dataplane_token_file, "", ca_cert_file, "", skip_verify=False)
+    grpc_client = _grpc_client(name, mesh, credentials, ca_cert_file)
+    bootstrap = _bootstrap_of_client(cp_address, grpc_client, credentials, patience)
+    trusted = credentials.authority or _trusted_by_system()
+    source = ClientSecretSource.of(bootstrap, grpc_client.mesh, trusted)
+    chance = secrets.SystemRandom().random
+    keeper = SecretKeeper(source, credentials, CertificateFolder(directory), _say, chance)
+    with suppress(SystemExit, KeyboardInterrupt), supervise.tidied_up():  # whoever ends it means no harm
+        keeper.run(threading.Event(), once=once)
 
 
-def _join_mesh(membership: joining.Membership, file_document: FileDocument | None, patience: joining.RetryTime) -> str:
-    join, credentials = membership.joining, membership.credentials
-    with connect(membership.address, credentials=credentials) as client:
-        if file_document is not None:
-            ports.must_not_be_shared(file_document.document.data)
-            joining.register(client, join, file_document, patience)
-            bootstrap = joining.bootstrap(client, join, patience, credentials.authority)
-        else:
-            bootstrap = joining.bootstrap(client, join, patience, credentials.authority)
-            ports.must_not_be_shared(client.get(join.path))
-        joining.warn_of_another_run(client, join, _say)
-        return bootstrap
+def _grpc_client(
+    name: str,
+    mesh: str | None,
+    credentials: Credentials,
+    authority_file: Path | None,
+    files: Mapping[str, str] | None = None,
+) -> joining.GrpcClient:
+    authority = str(authority_file.absolute()) if authority_file else ""
+    return joining.GrpcClient(mesh or DEFAULT_MESH, name, credentials.token_file, authority, files)
 
 
-def _dataplane(file: str | None, variables: Sequence[str], name: str | None, mesh: str | None) -> FileDocument | None:
-    """The Dataplane in a file, or None if a stored one is named."""
+def _bootstrap_of_client(
+    address: str, grpc_client: joining.GrpcClient, credentials: Credentials, patience: joining.RetryTime
+) -> Any:
+    addresses = _in_any_order(address)
+    warn_of_plain_text(addresses, credentials, _say)
+    with connect(addresses, credentials=credentials) as client:
+        return json.loads(joining.grpc_bootstrap(client, grpc_client, patience, credentials.authority))
+
+
+def _in_any_order(addresses: str) -> str:
+    """Proxies do not all begin with the same control plane. Raises `Problem` if one is no address."""
+    shuffled = list(addresses_in(addresses))
+    secrets.SystemRandom().shuffle(shuffled)
+    return ",".join(shuffled)
+
+
+def _trusted_by_system() -> str:
+    """The authorities that this machine trusts, in PEM; empty if they are in no usual file."""
+    file = _system_ca(None)
+    return Path(file).read_text(encoding="utf-8") if file else ""
+
+
+def _proxy_dataplane(
+    file: str | None, variables: Sequence[str], name: str | None, mesh: str | None
+) -> joining.ProxyDataplane:
+    """The Dataplane in a file, or the stored one that is named."""
     if file is None:
         if name is None:
             raise Problem("name the proxy to run with --dataplane-file FILE or --name NAME", status=2)
-        return None
+        return joining.ProxyDataplane(mesh or DEFAULT_MESH, name)
     if name is not None or mesh is not None:
         raise Problem(
             "--name and --mesh cannot be combined with a file, which contains both",
             "Leave out --name and --mesh.",
             status=2,
         )
-    documents, report = file_documents(file_texts([file], variables), known_kinds())
+    documents, report = file_documents(file_texts([file], variables), Kinds(DATAPLANE))
+    if [file_document.document.key.type for file_document in documents] not in ([], ["Dataplane"]):
+        raise _no_dataplane(file, documents)
     print_findings(findings_before_write(report))
     if not report.is_valid:
         raise Problem(f"{file} is no valid Dataplane")
-    if len(documents) != 1 or documents[0].document.key.type != "Dataplane":
-        listing = ", ".join(str(file_document.document.key) for file_document in documents) or "nothing"
-        raise Problem(f"{file} must have one Dataplane in it, and nothing else; there is {listing}")
-    return documents[0]
+    if not documents:
+        raise _no_dataplane(file, documents)
+    return _registered(documents[0])
 
 
-def _mesh_join(
-    file_document: FileDocument | None, name: str | None, mesh: str | None, folder: Path
-) -> joining.MeshJoin:
-    if file_document is not None:
-        key = file_document.document.key
-        return joining.MeshJoin(key.mesh, key.name, str(folder), resource=file_document.text)
-    return joining.MeshJoin(mesh or DEFAULT_MESH, name or "", str(folder))
+def _registered(file_document: FileDocument) -> joining.ProxyDataplane:
+    key, data = file_document.document.key, file_document.document.data
+    return joining.ProxyDataplane(key.mesh, key.name, file_document.text, file_document.location, dict(data))
+
+
+def _no_dataplane(file: str, documents: Sequence[FileDocument]) -> Problem:
+    listing = ", ".join(str(file_document.document.key) for file_document in documents) or "nothing"
+    return Problem(f"{file} must have one Dataplane in it, and nothing else; there is {listing}")
 
 
 def _system_ca(requested: Path | None) -> str:
@@ -343,31 +345,6 @@ def _system_ca(requested: Path | None) -> str:
         )
     usual = (requested,) if requested is not None else map(Path, _SYSTEM_CAS)
     return next((str(file.absolute()) for file in usual if file.is_file()), "")
-
-
-@contextmanager
-def _folder(requested: Path | None) -> Iterator[Path]:
-    if requested is None:
-        with tempfile.TemporaryDirectory(prefix="koguma-dp-") as folder:
-            yield Path(folder)
-        return
-    try:
-        requested.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise Problem(f"{requested} cannot be used as the work folder: {error.strerror}") from None
-    yield requested.resolve()
-
-
-def _write_bootstrap(bootstrap: str, folder: Path) -> Path:
-    """Write the bootstrap to a file that only its owner can read: it may contain a token."""
-    file = folder / work_folder.BOOTSTRAP
-    try:
-        file.touch(0o600)
-        file.chmod(0o600)
-        file.write_text(bootstrap, encoding="utf-8")
-    except OSError as error:
-        raise Problem(f"{file} cannot be written: {error.strerror}") from None
-    return file
 
 
 def _seconds(text: str) -> float:

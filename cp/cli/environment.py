@@ -13,7 +13,11 @@ OF_OPTIONS: Final = frozenset(
     {
         "KOGUMA_ADDRESS",
         "KOGUMA_CA_CERT_FILE",
+        "KOGUMA_CONFIG",
+        "KOGUMA_CONTEXT",
         "KOGUMA_ENVOY",
+        "KOGUMA_SOURCE_CA_CERT_FILE",
+        "KOGUMA_SOURCE_TOKEN_FILE",
         "KOGUMA_TOKEN",
         "KOGUMA_TOKEN_FILE",
         "KUMA_CONTROL_PLANE_CA_CERT",

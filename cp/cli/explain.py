@@ -8,21 +8,31 @@ from typing import Annotated, Any, Final
 import typer
 
 from cp.cli.connection import ApiConnection
-from cp.cli.explained import lines
-from cp.cli.options import Mesh, Offline, Output, OutputFormat, Variables
-from cp.cli.output import print_data, terminal_width
+from cp.cli.explained import TextWidth, lines
+from cp.cli.options import Mesh, Offline, TableFormat, TableOutput, Variables
+from cp.cli.output import print_data
+from cp.cli.tables import terminal_width
 from cp.cli.worlds import dataplane_named, world_of
 from cp.client.problem import Problem
-from cp.model.source import DEFAULT_MESH
+from cp.model.names import DEFAULT_MESH, Key
 from cp.policies import discover
 from cp.resources.world import World
 
 _WIDE: Final = 160
 """The width of an explanation that is not printed to a terminal."""
 
-Dataplane = Annotated[str, typer.Argument(metavar="DATAPLANE", help="The name of the caller's Dataplane.")]
+_WHOLE: Final = 10_000
+"""More than any explanation needs."""
+
+Dataplane = Annotated[
+    str, typer.Argument(metavar="DATAPLANE", help="The name of the caller's Dataplane, or of a MeshGateway.")
+]
 Call = Annotated[
-    str, typer.Argument(metavar="CALL", help="The call: 'GET http://backend:80/path', or in short 'backend/path'.")
+    str,
+    typer.Argument(
+        metavar="CALL",
+        help="The call: 'GET http://backend:80/path', or in short 'backend/path'; at a gateway 'https://shop.example/path'.",
+    ),
 ]
 Headers = Annotated[
     list[str] | None, typer.Option("--header", "-H", metavar="'NAME: VALUE'", help="A header of the call, as for curl.")
@@ -37,7 +47,7 @@ def explain(  # noqa: PLR0913  # an option each
     mesh: Mesh = DEFAULT_MESH,
     file: Offline = None,
     var: Variables = None,
-    output: Output = OutputFormat.TABLE,
+    output: TableOutput = TableFormat.TABLE,
     api: ApiConnection,
 ) -> None:
     """Explain a call: its route and why, the values in force and who set them, and the limits of both sides."""
@@ -46,18 +56,23 @@ def explain(  # noqa: PLR0913  # an option each
         data = _offline(dataplane, call, headers, mesh, world_of(file, var or []))
     else:
         data = _online(dataplane, call, headers, mesh, api)
-    if output is not OutputFormat.TABLE:
+    if output.is_data:
         print_data(data, output)
         return
-    _print(data)
+    _print(data, TextWidth(_WHOLE) if output is TableFormat.WIDE else _width())
 
 
-def _print(data: Any) -> None:
+def _width() -> TextWidth:
+    columns = terminal_width()
+    return TextWidth(_WIDE) if columns is None else TextWidth(columns, cuts=True)
+
+
+def _print(data: Any, width: TextWidth) -> None:
     from rich.console import Console  # noqa: PLC0415  # styles are for a reader, and slow to load
     from rich.text import Text  # noqa: PLC0415  # the same
 
     console = Console(highlight=False, soft_wrap=True)
-    for text, style in lines(data, terminal_width() or _WIDE):
+    for text, style in lines(data, width):
         console.print(Text(text, style))
 
 
@@ -67,14 +82,16 @@ def _online(dataplane: str, call: str, headers: Sequence[str], mesh: str, api: A
 
 
 def _offline(dataplane: str, call: str, headers: Sequence[str], mesh: str, world: World) -> Any:
-    from cp.insight.explain import AmbiguousCall, parse_call  # noqa: PLC0415  # it knows all of Envoy, which only files need here
+    from cp.insight.explain import AmbiguousCall, parse_call, proxy_of_gateway  # noqa: PLC0415  # it knows all of Envoy, which only files need here
     from cp.insight.explain import explain as explained  # noqa: PLC0415  # the same
     from cp.insight.simulate import UnsimulatedFeature  # noqa: PLC0415  # the same
     from cp.translate.compiler import Compiler  # noqa: PLC0415  # the same
 
     policies = discover()
     try:
-        question, proxy = parse_call(call, tuple(headers)), dataplane_named(world, mesh, dataplane)
+        question = parse_call(call, tuple(headers))
+        proxy = world.get(Key("Dataplane", mesh, dataplane)) or proxy_of_gateway(world, mesh, dataplane)
+        proxy = proxy or dataplane_named(world, mesh, dataplane)
         return explained(Compiler(policies), policies, world, proxy, question).as_json()
     except AmbiguousCall as unclear:
         raise Problem(unclear.message, _sentence(unclear.hint)) from None

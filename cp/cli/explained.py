@@ -9,9 +9,10 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, zip_longest
+from types import MappingProxyType
 from typing import Any, Final
 
-from cp.cli.output import narrowed, row_lines
+from cp.cli.tables import narrowed, row_lines
 
 Data = Mapping[str, Any]
 
@@ -29,7 +30,16 @@ _NARROWEST: Final = 20
 _FEW: Final = 3
 _MOST_ROWS: Final = 12
 _MOST_NAMES: Final = 12
+_CONNECTIONS: Final = frozenset({"tcp", "tls"})
 _SHORTEST_LIST: Final = 2
+_STANDING: Final = MappingProxyType(
+    {
+        "Refused": "The proxy refuses a part of what it was sent",
+        "Out of sync": "Something is on its way to the proxy",
+        "Failed": "By a fault of the control plane, a part could not be made for the proxy",
+    }
+)
+"""The states of a connected proxy that may do something else than what is explained."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +50,22 @@ class TextLine:
     style: str = PLAIN
 
 
-def lines(data: Data, width: int) -> Iterator[tuple[str, str]]:
+@dataclass(frozen=True, slots=True)
+class TextWidth:
+    """How wide lines are, and whether names that are too long for a column are cut."""
+
+    columns: int
+    cuts: bool = False
+
+
+def lines(data: Data, width: TextWidth) -> Iterator[tuple[str, str]]:
     """Every line of an explanation, with its style. Tables are at most so wide."""
     yield f"{data['proxy']['name']}: {_call_text(data)}", STRONG
     yield "", PLAIN
     yield from _columns(_summary(data), width)
+    yield from _section(
+        "VALUES for clients of the gateway", _values((data["listener"] or {}).get("clients", [])), width
+    )
     if len(data["rows"]) > 1:
         yield from _section("ROUTES, in the order in which they are tried", _rows(data["rows"]), width)
     yield from _section(
@@ -54,6 +75,8 @@ def lines(data: Data, width: int) -> Iterator[tuple[str, str]]:
         yield from _section(
             f"VALUES for {_service(backend)}", _values(_not_shown(data["values"], backend["values"])), width
         )
+    for server in data["servers"][:_MOST_ROWS]:
+        yield from _section(f"VALUES at {_servers(server['servers'])}", _values(_written(server["values"])), width)
     for access in data["access"][:_MOST_ROWS]:
         yield from _section(f"ACCESS to {_servers(access['servers'])}", _access(access), width)
     if len(data["access"]) > _MOST_ROWS:
@@ -61,12 +84,28 @@ def lines(data: Data, width: int) -> Iterator[tuple[str, str]]:
             f"ACCESS to others: {len(data['access']) - _MOST_ROWS} more answers", [TextLine(("…",))], width
         )
     for hop in data["hops"]:
-        yield from _section(f"LIMITS on the way to {_servers(hop['servers'])}", _limits(hop["limits"]), width)
+        client = "CLIENT" if data["listener"] is None else "GATEWAY"
+        yield from _section(f"LIMITS on the way to {_servers(hop['servers'])}", _limits(hop["limits"], client), width)
+    yield from _section("NOT IN SYNC", _not_in_sync(data), width)
+    yield from _section("GOING ON", (TextLine((text,)) for text in filter(None, [data.get("rollout")])), width)
+    yield from _section("GOING ON with mTLS", (TextLine((text,)) for text in data.get("moves", ())), width)
     yield from _section("NOT ENFORCED", (TextLine((text,), BAD) for text in data["notEnforced"]), width)
+
+
+def _not_in_sync(data: Data) -> Iterator[TextLine]:
+    """Whether the proxy does what is explained. Files say nothing of that."""
+    for refused in data.get("refused", ()):
+        yield TextLine((f"The proxy refuses {refused}",), BAD)
+    if standing := _STANDING.get(data.get("status", "")):
+        yield TextLine((f"{standing}: above is what it should do, and not what it does now.",), BAD)
 
 
 def _call_text(data: Data) -> str:
     call = data["call"]
+    if data["listener"] is not None:
+        url = f"{call['scheme']}://{_authority(call)}"
+        is_connection = call["scheme"] in _CONNECTIONS or data["listener"]["protocol"] in {"TCP", "TLS"}
+        return url if is_connection else f"{call['method']} {url}{call['path']}"
     if data["outbound"]["protocol"] == "tcp":
         return f"tcp://{_authority(call)}"
     return (
@@ -76,7 +115,7 @@ def _call_text(data: Data) -> str:
     )
 
 
-def _section(title: str, rows: Iterable[TextLine], width: int) -> Iterator[tuple[str, str]]:
+def _section(title: str, rows: Iterable[TextLine], width: TextWidth) -> Iterator[tuple[str, str]]:
     section_rows = list(rows)
     if section_rows:
         yield "", PLAIN
@@ -84,28 +123,57 @@ def _section(title: str, rows: Iterable[TextLine], width: int) -> Iterator[tuple
         yield from _columns(section_rows, width)
 
 
-def _columns(rows: Iterable[TextLine], width: int) -> Iterator[tuple[str, str]]:
+def _columns(rows: Iterable[TextLine], width: TextWidth) -> Iterator[tuple[str, str]]:
     """Rows as lines of at most so many characters. The last cell gets the rest of the width."""
     everything = list(rows)
-    room = width - len(_GAP)
+    room = width.columns - len(_GAP)
     wide = zip_longest(*(row.cells[:-1] for row in everything), fillvalue="")
     widths = narrowed([max(map(len, column)) for column in wide], room - room // _LAST_CELL)
     for row in everything:
         widths_before = widths[: len(row.cells) - 1]
         last = max(room - sum(widths_before) - len(_GAP) * len(widths_before), _NARROWEST)
-        for line in row_lines(row.cells, [*widths_before, last], _GAP):
+        for line in row_lines(row.cells, [*widths_before, last], _GAP, cuts=width.cuts):
             yield f"{_GAP}{line}".rstrip(), row.style
 
 
 def _summary(data: Data) -> Iterator[TextLine]:
     outbound, outcome = data["outbound"], data["outcome"]
-    where = f"{outbound['address']}:{outbound['port']}"
-    yield TextLine(("leaves by", f"{where}, for {outbound['kind']} {outbound['destination']} ({outbound['protocol']})"))
-    yield from (_route(row) for row in data["rows"] if row["taken"])
+    if outbound is not None:
+        where = f"{outbound['address']}:{outbound['port']}, for {outbound['kind']} {outbound['destination']}"
+        yield TextLine(("leaves by", f"{where} ({outbound['protocol']})"))
+        yield from (_route(row) for row in data["rows"] if row["taken"])
+    else:
+        yield from _entrance(data["listener"])
+        yield from (_route_of_gateway(row) for row in data["rows"] if row["taken"])
     if outcome["path"] and outcome["path"] != data["call"]["path"]:
         yield TextLine(("seen as", f"{outcome['path']}: so Envoy reads the path"))
     yield from (TextLine(("on the way", change)) for change in data["changes"])
     yield from _end(data)
+
+
+def _entrance(listener: Data) -> Iterator[TextLine]:
+    """The listener of a gateway by which the call comes in."""
+    where = (
+        f"{listener['address']}:{listener['port']}, {listener['protocol']} of MeshGateway {listener['gateway']['name']}"
+    )
+    yield TextLine(("comes in by", where))
+    if listener["origin"] is None:
+        yield TextLine(("listener", f"none: {listener['reason']}"), BAD)
+        return
+    place = f"{listener['origin']['item']} for {listener['hostname']}{_after_comma(listener['origin'])}"
+    host = listener["host"]
+    because = "" if host else f": {listener['reason']}"
+    yield TextLine(("listener", f"{place}{because}"))
+    if host:
+        yield TextLine(("hostname", f"{host}: {listener['reason']}"))
+    if listener["protocol"] in {"HTTPS", "TLS"}:
+        yield TextLine(("TLS", listener["tls"]))
+
+
+def _route_of_gateway(row: Data) -> TextLine:
+    if row["owner"] is None and not row["patched"]:
+        return TextLine(("by route", "none: no route for this hostname takes the request"), BAD)
+    return _route(row)
 
 
 def _route(row: Data) -> TextLine:
@@ -126,9 +194,15 @@ def _other_routes(row: Data) -> str:
 
 def _end(data: Data) -> Iterator[TextLine]:
     reply, forward = data["outcome"]["reply"], data["outcome"]["forward"]
+    if reply is not None and _is_unmatched(data):
+        yield TextLine(("answers", str(reply["status"])), BAD)
+        return
     if reply is not None:
         to = f" to {reply['location']}" if reply["location"] else ""
         text = reply["body"] or reply["reason"]
+        if reply["status"] == 0:
+            yield TextLine(("answers", f"nothing, the connection is closed: {text}"), BAD)
+            return
         yield TextLine(("answers", f"{reply['status']}{to}{'' if to else f': {text}'}"), PLAIN if to else BAD)
         return
     if forward["path"] != data["outcome"]["path"]:
@@ -136,17 +210,24 @@ def _end(data: Data) -> Iterator[TextLine]:
     if forward["host"] != (data["outcome"]["host"] or None) and data["outcome"]["path"]:
         yield TextLine(("asks host", forward["host"] or "the name of the endpoint"))
     for backend in data["backends"]:
-        yield _backend(backend, alone=len(data["backends"]) == 1)
+        yield _backend(backend, alone=len(data["backends"]) == 1, is_http=bool(data["outcome"]["path"]))
+
+
+def _is_unmatched(data: Data) -> bool:
+    """Whether the last row of a gateway took the call, which is for what no route takes."""
+    taken = next((row for row in data["rows"] if row["taken"]), None)
+    return data["listener"] is not None and taken is not None and taken["owner"] is None and not taken["patched"]
 
 
 def _authority(call: Data) -> str:
     return str(call["host"]) if call["port"] is None else f"{call['host']}:{call['port']}"
 
 
-def _backend(backend: Data, *, alone: bool) -> TextLine:
+def _backend(backend: Data, *, alone: bool, is_http: bool) -> TextLine:
     share = "" if alone else f"{backend['share']:g} %  "
     if backend["missing"]:
-        return TextLine(("goes to", f"{share}nobody, and is answered with an error: {backend['missing']}"), BAD)
+        end = "is answered with an error" if is_http else "the connection is closed"
+        return TextLine(("goes to", f"{share}nobody, and {end}: {backend['missing']}"), BAD)
     count = len(backend["endpoints"])
     few = f": {', '.join(backend['endpoints'])}" if 0 < count <= _FEW else ""
     text = f"{share}{_service(backend)}, {count} endpoint{'' if count == 1 else 's'}{few}"
@@ -184,7 +265,8 @@ def _row(row: Data) -> TextLine:
 
 
 def _conditions(row: Data) -> str:
-    return ", ".join(_condition(condition) for condition in row["asks"])
+    hostname = [row["hostname"]] if row["hostname"] else []
+    return ", ".join([*hostname, *(_condition(condition) for condition in row["asks"])])
 
 
 def _condition(condition: Data) -> str:
@@ -297,6 +379,11 @@ def _not_shown(shown_values: Sequence[Data], values: Sequence[Data]) -> list[Dat
     return [value for value in values if (value["policy"], value["path"], value["said"]) not in shown]
 
 
+def _written(values: Sequence[Data]) -> list[Data]:
+    """The values that somebody has written, or would have if they had not been overridden."""
+    return [value for value in values if value["said"]["policy"] is not None]
+
+
 def _differing(backends: Sequence[Data]) -> Sequence[Data]:
     return [] if _shared_values(backends) else [backend for backend in backends if backend["values"]]
 
@@ -308,7 +395,7 @@ def _servers(names: Sequence[str]) -> str:
     return f"{', '.join(names[:_FEW])}{more}"
 
 
-def _limits(limits: Sequence[Data]) -> Iterator[TextLine]:
+def _limits(limits: Sequence[Data], client: str) -> Iterator[TextLine]:
     """The limits of both sides for each subject, and which is reached first."""
     subjects = [
         subject
@@ -316,7 +403,7 @@ def _limits(limits: Sequence[Data]) -> Iterator[TextLine]:
         if any(limit["seconds"] > 0 for limit in subject_limits)
     ]
     if subjects:
-        yield TextLine(("", "CLIENT", "SERVER"), STRONG)
+        yield TextLine(("", client, "SERVER"), STRONG)
     for subject in subjects:
         subject_limits = [limit for limit in limits if limit["of"] == subject]
         yield TextLine((subject, _side(subject_limits, "client"), _side(subject_limits, "server")))

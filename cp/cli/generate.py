@@ -8,6 +8,7 @@ import time
 import uuid
 from base64 import b64encode
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,6 +26,8 @@ from cp.access.issue import (
 )
 from cp.access.keys import SigningKey, UnusableKey, new_private_key, public_pem, read_private_key
 from cp.cli.connection import ApiConnection
+from cp.cli.options import TextFormat, TextOutput
+from cp.cli.output import reply
 from cp.client.problem import Problem
 
 ValidFor = Annotated[
@@ -82,6 +85,7 @@ def dataplane_token(  # noqa: PLR0913  # an option each
     workload: Workload = "",
     signing_key_path: SigningKeyPath = None,
     kid: Kid = None,
+    output: TextOutput = TextFormat.TEXT,
     api: ApiConnection,
 ) -> None:
     """Print a token with which a proxy gets its configuration.
@@ -97,7 +101,7 @@ def dataplane_token(  # noqa: PLR0913  # an option each
         "workload": workload,
         "validFor": valid_for,
     }
-    _print_token(DataplaneTokenRequest, data, signing_key_path, kid, api)
+    _print_token(DataplaneTokenRequest, data, _Signing(signing_key_path, kid, api), output)
 
 
 def user_token(  # noqa: PLR0913  # an option each
@@ -107,11 +111,12 @@ def user_token(  # noqa: PLR0913  # an option each
     group: Groups = None,
     signing_key_path: SigningKeyPath = None,
     kid: Kid = None,
+    output: TextOutput = TextFormat.TEXT,
     api: ApiConnection,
 ) -> None:
     """Print a token with which a person or a program calls the HTTP API."""
     data = {"name": name, "groups": group or [], "validFor": valid_for}
-    _print_token(UserTokenRequest, data, signing_key_path, kid, api)
+    _print_token(UserTokenRequest, data, _Signing(signing_key_path, kid, api), output)
 
 
 def zone_token(  # noqa: PLR0913  # an option each
@@ -121,38 +126,46 @@ def zone_token(  # noqa: PLR0913  # an option each
     scope: Scopes = None,
     signing_key_path: SigningKeyPath = None,
     kid: Kid = None,
+    output: TextOutput = TextFormat.TEXT,
     api: ApiConnection,
 ) -> None:
     """Print a token for the services of a zone. Koguma itself asks for none: it is for other control planes."""
     data = {"zone": zone, "scope": scope or [], "validFor": valid_for}
-    _print_token(ZoneTokenRequest, data, signing_key_path, kid, api)
+    _print_token(ZoneTokenRequest, data, _Signing(signing_key_path, kid, api), output)
 
 
-def signing_key(*, format_: Format = KeyFormat.PEM) -> None:
+def signing_key(*, format_: Format = KeyFormat.PEM, output: TextOutput = TextFormat.TEXT) -> None:
     """Print a new key that can sign tokens.
 
     Store it as a Secret with the next number, such as user-token-signing-key-2: it signs from then on. Tokens of
     earlier keys are good until their Secret is deleted.
     """
     key = new_private_key()
-    _print(b64encode(key).decode() if format_ is KeyFormat.BASE64 else key.decode())
+    _print("key", b64encode(key).decode() if format_ is KeyFormat.BASE64 else key.decode(), output)
 
 
-def public_key(*, signing_key_path: KeyFile) -> None:
+def public_key(*, signing_key_path: KeyFile, output: TextOutput = TextFormat.TEXT) -> None:
     """Print the public half of a signing key. A control plane that has it verifies tokens and cannot make any."""
-    _print(public_pem(_read(signing_key_path, "1").key))
+    _print("key", public_pem(_read(signing_key_path, "1").key), output)
 
 
-def _print_token(
-    schema: type[TokenRequest], data: dict[str, Any], signing_key_path: Path | None, kid: str | None, api: ApiConnection
-) -> None:
-    if (signing_key_path is None) != (kid is None):
+@dataclass(frozen=True, slots=True)
+class _Signing:
+    """Who signs a token: a key in a file, or the control plane."""
+
+    file: Path | None
+    kid: str | None
+    api: ApiConnection
+
+
+def _print_token(schema: type[TokenRequest], data: dict[str, Any], signing: _Signing, output: TextFormat) -> None:
+    if (signing.file is None) != (signing.kid is None):
         raise Problem("--signing-key-path and --kid belong together", "Give both, or ask a control plane with neither.")
-    if signing_key_path is not None and kid is not None:
-        _print(_signed(schema, data, _read(signing_key_path, kid)))
+    if signing.file is not None and signing.kid is not None:
+        _print("token", _signed(schema, data, _read(signing.file, signing.kid)), output)
         return
-    with api.client() as client:
-        _print(client.post(f"/tokens/{schema.purpose}", data))
+    with signing.api.client() as client:
+        _print("token", client.post(f"/tokens/{schema.purpose}", data), output)
 
 
 def _signed(schema: type[TokenRequest], data: dict[str, Any], key: SigningKey) -> str:
@@ -188,6 +201,6 @@ def _tags(tags: Sequence[str]) -> dict[str, list[str]]:
     return values
 
 
-def _print(text: str) -> None:
+def _print(name: str, text: str, output: TextFormat) -> None:
     """Print a text without ending its line, so that a file has it as it is. On a terminal the prompt comes after it."""
-    typer.echo(text, nl=sys.stdout.isatty() and not text.endswith("\n"))
+    reply({name: text}, text, output, ends_line=sys.stdout.isatty() and not text.endswith("\n"))

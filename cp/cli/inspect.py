@@ -7,33 +7,60 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from cp.cli import proxies, rule_tables
+from cp.cli import envoys, instances, proxies, rule_tables
 from cp.cli.connection import ApiConnection
-from cp.cli.options import Mesh, Offline, Output, OutputFormat, Variables
+from cp.cli.envoys import DumpedType, EnvoyView
+from cp.cli.options import Mesh, Offline, TableFormat, TableOutput, Variables, Watch
 from cp.cli.output import print_data
-from cp.cli.types import folder_of, kind_of
+from cp.cli.types import folder_of, kind_of, type_of
+from cp.cli.watching import WatchedQuestion, watch_answers
 from cp.cli.worlds import dataplane_named, world_of
 from cp.client.problem import Problem
-from cp.model.names import Key
-from cp.model.source import DEFAULT_MESH
+from cp.model.names import DEFAULT_MESH, Key
 from cp.resources.kinds import Kind
 from cp.resources.world import World
 
 RULES: Final = "rules"
 POLICIES: Final = "policies"
+INSTANCES: Final = "instances"
 
 _DATAPLANE: Final = "Dataplane"
+_GATEWAY_ROUTE: Final = "MeshGatewayRoute"
+_VIRTUAL_OUTBOUND: Final = "VirtualOutbound"
 
 What = Annotated[
     str,
     typer.Argument(
-        metavar="dataplanes|dataplane|rules|policies|TYPE",
-        help="What to show: all proxies, one proxy, its rules, its policies, or the effect of a policy of this type.",
+        metavar="dataplanes|dataplane|rules|policies|instances|TYPE",
+        help="What to show: all proxies, one proxy, its rules, its policies, the control planes that share the store, "
+        "or the effect of a policy of this type.",
     ),
 ]
 Name = Annotated[
     str | None,
-    typer.Argument(metavar="NAME", help="The name of the Dataplane, or of the policy. Not needed for dataplanes."),
+    typer.Argument(
+        metavar="NAME", help="The name of the Dataplane, or of the policy. Not needed for dataplanes and instances."
+    ),
+]
+Clusters = Annotated[
+    bool, typer.Option("--clusters", help="Show the clusters that a proxy's Envoy has, with the health of endpoints.")
+]
+Stats = Annotated[bool, typer.Option("--stats", help="Show the counters of a proxy's Envoy that were used.")]
+ConfigDump = Annotated[bool, typer.Option("--config-dump", help="Show the configuration that a proxy's Envoy has.")]
+Certificates = Annotated[
+    bool, typer.Option("--certificates", help="Show the certificates that a proxy's Envoy shows and trusts.")
+]
+Filter = Annotated[
+    str,
+    typer.Option(
+        "--filter",
+        metavar="REGEX",
+        help="With --stats and --config-dump: only what has such a name (RE2).",
+        show_default=False,
+    ),
+]
+OneType = Annotated[
+    DumpedType | None, typer.Option("--type", help="With --config-dump: only this type of Envoy resource.")
 ]
 
 
@@ -44,46 +71,110 @@ def inspect(  # noqa: PLR0913  # an option each
     mesh: Mesh = DEFAULT_MESH,
     file: Offline = None,
     var: Variables = None,
-    output: Output = OutputFormat.TABLE,
+    clusters: Clusters = False,
+    stats: Stats = False,
+    config_dump: ConfigDump = False,
+    certificates: Certificates = False,
+    filter_: Filter = "",
+    type_: OneType = None,
+    output: TableOutput = TableFormat.TABLE,
+    watch: Watch = False,
     api: ApiConnection,
 ) -> None:
-    """Show what proxies have accepted and rejected, the rules or policies of a proxy, or where a policy has effect."""
-    if subject not in {RULES, POLICIES} and kind_of(subject).name == _DATAPLANE:
-        _proxies(name, mesh, output, api, offline=bool(file))
+    """Show what proxies have accepted and rejected, the rules or policies of a proxy, or where a policy has effect.
+
+    What an Envoy has and does itself is asked by way of `koguma dp run` beside it.
+    """
+    flags = dict(zip(EnvoyView, (clusters, stats, config_dump, certificates), strict=True))
+    chosen = "" if type_ is None else type_.value
+    view = envoys.view_of(flags, filter_=filter_, type_=chosen)
+    if view is not None:
+        path = _of_proxy(subject, name, mesh, is_live=not file and not watch)
+        with api.client() as client:
+            envoys.show(client, path, view, output, filter=filter_, type=chosen)
+        return
+    is_of_proxies = subject not in {INSTANCES, RULES, POLICIES} and type_of(subject).name == _DATAPLANE
+    if watch and not is_of_proxies:
+        raise Problem(f"--watch is for dataplanes, and not for {subject}", status=2)
+    if subject == INSTANCES:
+        _instances(output, api, offline=bool(file))
+        return
+    if is_of_proxies:
+        _proxies(name, mesh, output, api, offline=bool(file), watches=watch)
         return
     if name is None:
         raise Problem(f"inspect {subject} needs a name", "Add the NAME of a Dataplane or of a policy.", status=2)
     kind = None if subject in {RULES, POLICIES} else _policy_kind(subject)
     answer = _offline(subject, kind, name, mesh, file, var or []) if file else _online(subject, kind, name, mesh, api)
-    if output is not OutputFormat.TABLE:
+    wide = output is TableFormat.WIDE
+    if output.is_data:
         print_data(answer, output)
     elif kind is not None:
-        typer.echo(rule_tables.dataplanes(answer["items"]), nl=False)
+        typer.echo(rule_tables.dataplanes(answer, wide=wide), nl=False)
     else:
         shown = rule_tables.rules if subject == RULES else rule_tables.policies
-        typer.echo(shown(answer), nl=False)
+        typer.echo(shown(answer, wide=wide), nl=False)
 
 
-def _proxies(name: str | None, mesh: str, output: OutputFormat, api: ApiConnection, *, offline: bool) -> None:
+def _of_proxy(subject: str, name: str | None, mesh: str, *, is_live: bool) -> str:
+    """The path of the proxy whose Envoy is asked. Raises `Problem`."""
+    if not is_live:
+        raise Problem("what an Envoy says is in no file, and is not watched", "Leave out --file and --watch.", status=2)
+    kind = None if subject in {RULES, POLICIES, INSTANCES} else kind_of(subject)
+    if kind is None or kind.name != _DATAPLANE or name is None:
+        hint = "Write koguma inspect dataplane NAME."
+        raise Problem("only the Envoy of one proxy can be asked for this", hint, status=2)
+    return f"{folder_of(kind, mesh)}/{name}"
+
+
+def _instances(output: TableFormat, api: ApiConnection, *, offline: bool) -> None:
+    """Print which control planes share the store."""
+    if offline:
+        raise Problem("files do not know of control planes", "Leave out --file to ask one.", status=2)
+    with api.client() as client:
+        answer = client.get("/_instances")
+    if output.is_data:
+        print_data(answer, output)
+        return
+    for line in instances.listing(answer["items"]):
+        typer.echo(line)
+
+
+def _proxies(  # noqa: PLR0913  # an option each
+    name: str | None, mesh: str, output: TableFormat, api: ApiConnection, *, offline: bool, watches: bool
+) -> None:
     """Print the state of all proxies of a mesh, or of one with all that it was sent."""
     if offline:
         raise Problem("files do not contain the state of proxies", "Leave out --file to ask a control plane.", status=2)
-    where = folder_of(kind_of(_DATAPLANE), mesh)
+    where = folder_of(type_of(_DATAPLANE), mesh)
+
+    def text(answer: Any) -> str:
+        if name is None:
+            return proxies.dataplanes(answer["items"], wide=output is TableFormat.WIDE)
+        return "".join(f"{line}\n" for line in proxies.delivery(answer))
+
     with api.client() as client:
-        answer = client.all_pages(f"{where}/_overview") if name is None else client.get(f"{where}/{name}/_delivery")
-    if output is not OutputFormat.TABLE:
+
+        def ask() -> Any:
+            return client.all_pages(f"{where}/_overview") if name is None else client.get(f"{where}/{name}/_delivery")
+
+        if watches:
+            watch_answers(client, WatchedQuestion(ask, text), output)
+            return
+        answer = ask()
+    if output.is_data:
         print_data(answer, output)
-    elif name is None:
-        typer.echo(proxies.dataplanes(answer["items"]), nl=False)
     else:
-        for line in proxies.delivery(answer):
-            typer.echo(line)
+        typer.echo(text(answer), nl=False)
 
 
 def _policy_kind(subject: str) -> Kind:
     kind = kind_of(subject)
-    if kind.policy is None:
-        hint = "Write dataplanes, dataplane, rules, policies, or a type of policy."
+    if kind.name == _VIRTUAL_OUTBOUND:
+        hint = "`koguma explain PROXY NAME` says where a name leads, and `koguma lint` which lead nowhere."
+        raise Problem(f"a {kind.name} gives names to services, for every proxy with redirected traffic", hint)
+    if kind.policy is None and kind.legacy is None and kind.name != _GATEWAY_ROUTE:
+        hint = "Write dataplanes, dataplane, rules, policies, instances, or a type of policy."
         raise Problem(f"a {kind.name} is no policy", hint)
     return kind
 

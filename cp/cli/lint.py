@@ -52,7 +52,7 @@ def lint(  # noqa: PLR0913  # an option each
 
 def _online(mesh: str | None, api: ApiConnection) -> Any:
     with api.client() as client:
-        return client.get("/_lint" if mesh is None else f"/meshes/{mesh}/_lint")
+        return client.answer("/_lint" if mesh is None else f"/meshes/{mesh}/_lint", ["findings", "errors", "warnings"])
 
 
 def _offline(files: Sequence[str], variables: Sequence[str], mesh: str | None) -> Data:
@@ -72,5 +72,7 @@ def _lines(data: Data) -> Iterator[str]:
     counts = [f"{data[name]} {noun}{'' if data[name] == 1 else 's'}" for name, noun in _COUNTED if data[name]]
     not_told = ", ".join(data.get("meshesNotTold") or ())
     yield ", ".join(counts) or ("nothing to say of the other meshes" if not_told else "nothing to say")
+    for proposed in data.get("notLookedAt") or ():
+        yield f"not looked at: {proposed}"
     if not_told:
         yield f"not told: what there is to say of {not_told}, as you have no right to read Inspection there"

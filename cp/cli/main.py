@@ -8,86 +8,25 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Iterator, Mapping, MutableMapping
-from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from cp.cli.connection import with_options
+from cp.cli.commands import COMMANDS, GROUPS, Words
 from cp.cli.environment import warnings
-from cp.client.problem import reporting_problems
+from cp.cli.options import TextFormat, TextOutput
+from cp.cli.reporting import reporting_problems
 from cp.model.wording import plain
 
-Words = tuple[str, ...]
-"""A command as it is typed, such as `("dp", "run")`."""
 
-
-@dataclass(frozen=True, slots=True)
-class CommandEntry:
-    """A command: the module and the name of its function, and its line in a list of commands."""
-
-    module: str
-    function: str
-    summary: str
-
-
-COMMANDS: Final[Mapping[Words, CommandEntry]] = {
-    ("run",): CommandEntry("cp.cli.run", "run", "Run the control plane, in the foreground."),
-    ("dp", "run"): CommandEntry("cp.cli.dp", "run", "Run Envoy as the proxy of a Dataplane."),
-    ("dp", "grpc-bootstrap"): CommandEntry("cp.cli.dp", "grpc_bootstrap", "Print the bootstrap of a gRPC client."),
-    ("validate",): CommandEntry("cp.cli.validate", "validate", "Check files without a control plane."),
-    ("lint",): CommandEntry("cp.cli.lint", "lint", "Report what is wrong, has no effect, or cannot work."),
-    ("render",): CommandEntry("cp.cli.render", "render", "Show the Envoy configuration of a proxy."),
-    ("inspect",): CommandEntry(
-        "cp.cli.inspect", "inspect", "Show what proxies have accepted, or where a policy has effect."
-    ),
-    ("explain",): CommandEntry("cp.cli.explain", "explain", "Explain a call: where it goes, and why."),
-    ("apply",): CommandEntry("cp.cli.resources", "apply", "Create or update resources from files."),
-    ("get",): CommandEntry("cp.cli.resources", "get", "Show the resources of a type, or one of them."),
-    ("delete",): CommandEntry("cp.cli.resources", "delete", "Delete a resource, or all resources in some files."),
-    ("backup",): CommandEntry(
-        "cp.cli.backup", "backup", "Copy the store to a file, also while the control plane runs."
-    ),
-    ("generate", "dataplane-token"): CommandEntry(
-        "cp.cli.generate", "dataplane_token", "Print a token with which a proxy gets its configuration."
-    ),
-    ("generate", "user-token"): CommandEntry(
-        "cp.cli.generate", "user_token", "Print a token with which a person calls the HTTP API."
-    ),
-    ("generate", "zone-token"): CommandEntry(
-        "cp.cli.generate", "zone_token", "Print a token for the services of a zone."
-    ),
-    ("generate", "signing-key"): CommandEntry(
-        "cp.cli.generate", "signing_key", "Print a new key that can sign tokens."
-    ),
-    ("generate", "public-key"): CommandEntry(
-        "cp.cli.generate", "public_key", "Print the public half of a signing key."
-    ),
-    ("generate", "tls-certificate"): CommandEntry(
-        "cp.cli.certificates", "tls_certificate", "Write a certificate that signs itself, and its key."
-    ),
-    ("secrets", "encrypt"): CommandEntry(
-        "cp.cli.secrets", "encrypt", "Encrypt all secrets in the store with the first key."
-    ),
-    ("generate", "secrets-key"): CommandEntry(
-        "cp.cli.secrets", "generate_key", "Make a key for the secrets in the store."
-    ),
-    ("version",): CommandEntry("cp.cli.main", "version", "Print the version."),
-}
-GROUPS: Final[Mapping[Words, str]] = {
-    ("dp",): "Proxies beside workloads.",
-    ("generate",): "Tokens, the keys that sign them, and certificates.",
-    ("secrets",): "How secrets are kept in the store.",
-}
-
-
-def version() -> None:
+def version(*, output: TextOutput = TextFormat.TEXT) -> None:
     """Print the version."""
+    from cp.cli.output import reply  # noqa: PLC0415  # few commands are this one
     from cp.version import VERSION  # noqa: PLC0415  # asking for it takes longer than most commands need
 
-    typer.echo(f"koguma {VERSION}")
+    reply({"version": VERSION}, f"koguma {VERSION}", output)
 
 
 def build() -> typer.Typer:
@@ -96,12 +35,18 @@ def build() -> typer.Typer:
         cls=_group(()),
         help="Koguma: a control plane for Envoy that explains itself.",
         no_args_is_help=True,
+        add_completion=False,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback(invoke_without_command=True)(_top)
     return app
+
+
+def command(words: Words) -> Any:
+    """A command of `COMMANDS`, with its options."""
+    return _load(words)
 
 
 def _top(
@@ -123,6 +68,15 @@ class _Command(TyperCommand):
         except typer.BadParameter as error:
             error.message = plain(error.message)
             raise
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Examples, which nobody waits for who asks for no help."""
+        from cp.cli.examples import example_lines  # noqa: PLC0415  # only help has them
+
+        lines = list(example_lines(tuple(ctx.command_path.split(" ")[1:])))
+        if lines:
+            with formatter.section("Examples"):
+                formatter.write("".join(f"  {line}\n" for line in lines))
 
 
 class _Commands(MutableMapping[str, Any]):
@@ -184,11 +138,30 @@ def _load(words: Words) -> Any:
         return _load_group(words)
     if words not in COMMANDS:
         raise KeyError(words)
+    from cp.cli.connection import with_options  # noqa: PLC0415  # TLS and more, which a list of commands does without
+
     command = COMMANDS[words]
-    function = getattr(importlib.import_module(command.module), command.function)
+    try:
+        function = getattr(importlib.import_module(command.module), command.function)
+    except ModuleNotFoundError as error:
+        return _typer_command(words[-1], _failing(error), allow_extra_args=True, ignore_unknown_options=True)
+    return _typer_command(words[-1], with_options(function))
+
+
+def _typer_command(name: str, function: Callable[..., None], **context_settings: bool) -> Any:
     app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
-    app.command(words[-1], cls=_Command)(reporting_problems(with_options(function)))
+    app.command(name, cls=_Command, context_settings=context_settings)(reporting_problems(function))
     return typer.main.get_command(app)
+
+
+def _failing(error: ModuleNotFoundError) -> Callable[[], None]:
+    """A command in the place of one that cannot be imported: it says why, whatever its arguments are."""
+
+    def fail() -> None:
+        """This command is not installed: run it to see what it needs."""
+        raise error
+
+    return fail
 
 
 def _load_group(words: Words) -> Any:

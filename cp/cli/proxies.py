@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from cp.cli.columns import tags
 from cp.cli.findings import finding_lines
-from cp.cli.output import age, table
+from cp.cli.output import age
+from cp.cli.tables import table, table_or
 
 Data = Mapping[str, Any]
 
@@ -17,18 +18,23 @@ _HEADS: Final = (
     *("CERT REGENERATED AGO", "CERT EXPIRATION", "CERT REGENERATIONS", "CERT BACKEND", "SUPPORTED CERT BACKENDS"),
     "ENVOY VERSION",
 )
+_LESS: Final = (
+    *("SUPPORTED CERT BACKENDS", "CERT REGENERATIONS", "CERT REGENERATED AGO", "CERT BACKEND", "ENVOY VERSION"),
+    *("TOTAL UPDATES", "CERT EXPIRATION", "LAST UPDATED AGO", "LAST CONNECTED AGO", "TAGS", "TOTAL ERRORS"),
+)
+"""The heads of columns that are left out where there is no room for them, the first one first."""
+
 _TYPE_HEADS: Final = ("TYPE", "STATUS", "SINCE", "RESPONSES", "ACCEPTED", "REJECTED", "RESOURCES", "BYTES", "VERSION")
+_FINDS_CERTIFICATES: Final = "Its library finds certificates, so it calls over TLS whoever takes it."
+_FINDS_NO_CERTIFICATES: Final = (
+    "Its bootstrap names no certificates, so it speaks plain text, and inbounds that are strict refuse it "
+    "(koguma dp certificates)."
+)
 
 
-def dataplanes(items: Iterable[Data]) -> str:
+def dataplanes(items: Iterable[Data], *, wide: bool = False) -> str:
     """A table of overviews, with a line for each proxy."""
-    return table(_HEADS, map(_row, items))
-
-
-def listed(overview: Data) -> dict[str, Any]:
-    """An overview in the form of a listed resource: the Dataplane, with the status of its proxy."""
-    kept = {name: overview[name] for name in ("type", "mesh", "name", "creationTime", "status") if name in overview}
-    return {**overview.get("dataplane", {}), **kept}
+    return table(_HEADS, map(_row, items), less=_LESS, wide=wide)
 
 
 def delivery(answer: Data) -> Iterator[str]:
@@ -38,12 +44,16 @@ def delivery(answer: Data) -> Iterator[str]:
         since = age(stream["connectedSince"])
         yield f"connected for {since}, {_KINDS.get(stream['protocol'], stream['protocol'])}, Envoy {stream['envoy']}"
         yield ""
-        yield from table(_TYPE_HEADS, map(_type_row, stream["types"])).splitlines()
+        yield from table_or("it has asked for nothing yet", _TYPE_HEADS, map(_type_row, stream["types"])).splitlines()
     if answer.get("certificate") is not None:
         yield ""
         yield from _certificate(answer["certificate"])
+    if answer.get("findsCertificates") is not None:
+        yield ""
+        yield _FINDS_CERTIFICATES if answer["findsCertificates"] else _FINDS_NO_CERTIFICATES
     if answer["status"] == "Offline":
         yield from _offline(answer)
+    yield from _going_on(answer)
     for refusal in (
         refusal
         for stream in answer["streams"]
@@ -55,6 +65,15 @@ def delivery(answer: Data) -> Iterator[str]:
     for finding in answer["findings"]:
         yield ""
         yield from finding_lines(finding)
+
+
+def _going_on(answer: Data) -> Iterator[str]:
+    for sentence in answer.get("moves", ()):
+        yield ""
+        yield f"mTLS: {sentence}"
+    if answer.get("rollout"):
+        yield ""
+        yield answer["rollout"]
 
 
 def _certificate(certificate: Data) -> Iterator[str]:
@@ -74,6 +93,8 @@ _KINDS: Final = {"sotw": "state of the world", "delta": "incremental"}
 def _state(answer: Data) -> str:
     if answer["status"] == "Offline":
         return "offline"
+    if answer["status"] == "Unknown":
+        return "unknown: a control plane that may serve it does not answer (koguma inspect instances)"
     since = age(answer["since"])
     return {
         "Online": f"in sync for {since}",

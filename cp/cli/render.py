@@ -8,13 +8,16 @@ from typing import Annotated, Any
 
 import typer
 
+from cp.cli import envoys
 from cp.cli.connection import ApiConnection
+from cp.cli.findings import print_findings
 from cp.cli.options import DataFormat, DataOutput, Mesh, Offline, Variables
 from cp.cli.output import print_data
 from cp.cli.types import folder_of, kind_of
-from cp.cli.validate import print_findings
 from cp.cli.worlds import dataplane_named, world_of
-from cp.model.source import DEFAULT_MESH
+from cp.client.problem import Problem
+from cp.model.envoy_questions import DUMPED_TYPES
+from cp.model.names import DEFAULT_MESH
 from cp.policies import discover
 from cp.translate.packing import SHORT
 
@@ -27,6 +30,7 @@ class ResourceType(StrEnum):
     CLUSTERS = "clusters"
     ENDPOINTS = "endpoints"
     SECRETS = "secrets"
+    RUNTIME = "runtime"
 
 
 def render(  # noqa: PLR0913  # an option each
@@ -36,23 +40,39 @@ def render(  # noqa: PLR0913  # an option each
     mesh: Mesh = DEFAULT_MESH,
     var: Variables = None,
     type_: Annotated[ResourceType | None, typer.Option("--type", help="Show only this type of Envoy resource.")] = None,
+    from_envoy: Annotated[
+        bool, typer.Option("--from-envoy", help="Show what the proxy's Envoy says that it has, as it writes it.")
+    ] = False,
     output: DataOutput = DataFormat.YAML,
     api: ApiConnection,
 ) -> None:
-    """Show the Envoy configuration of a proxy: as a control plane serves it, or as files would produce it.
+    """Show the Envoy configuration of a proxy: as the control plane serves it now, or as files would produce it.
 
     Invalid resources in files are reported and left out.
     """
-    data = _offline(dataplane, mesh, file, var or []) if file else _online(dataplane, mesh, api)
+    if from_envoy:
+        if file or type_ is ResourceType.RUNTIME:
+            raise Problem("--from-envoy shows no files, and no runtime: Envoy does not tell it", status=2)
+        data = _of_envoy(dataplane, mesh, api, type_)
+    else:
+        data = _offline(dataplane, mesh, file, var or []) if file else _online(dataplane, mesh, api)
     print_data(data if type_ is None else data.get(type_.value, {}), output)
 
 
 def _online(dataplane: str, mesh: str, api: ApiConnection) -> dict[str, Any]:
     with api.client() as client:
-        answer = client.get(f"{folder_of(kind_of('Dataplane'), mesh)}/{dataplane}/_config")
+        answer = client.answer(f"{folder_of(kind_of('Dataplane'), mesh)}/{dataplane}/_config", ["xds"])
     for warning in answer.get("warnings", ()):
         typer.echo(f"Warning: {warning}", err=True)
     return {SHORT[type_url]: resources for type_url, resources in answer["xds"].items() if resources}
+
+
+def _of_envoy(dataplane: str, mesh: str, api: ApiConnection, type_: ResourceType | None) -> dict[str, Any]:
+    """What an Envoy has, asked for type by type, as all of it may be too much for one answer."""
+    path = f"{folder_of(kind_of('Dataplane'), mesh)}/{dataplane}/_envoy/config_dump"
+    types = list(DUMPED_TYPES) if type_ is None else [type_.value]
+    with api.client() as client:
+        return {each: envoys.from_dump(client.answer(path, [], type=each), each) for each in types}
 
 
 def _offline(dataplane: str, mesh: str, files: Sequence[str], variables: Sequence[str]) -> dict[str, Any]:

@@ -1,74 +1,37 @@
-"""`koguma get`, `koguma apply` and `koguma delete`: resources of a running control plane."""
+"""`koguma apply` and `koguma delete`: resources of a running control plane."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Final
-from urllib.parse import parse_qs, urlsplit
 
 import typer
 
-from cp.cli.columns import listing
 from cp.cli.connection import ApiConnection
-from cp.cli.options import Files, Mesh, Output, OutputFormat, Variables
-from cp.cli.output import as_yaml, print_data
-from cp.cli.proxies import listed
-from cp.cli.types import folder_of, kind_of, known_kinds, path_of
-from cp.cli.validate import findings_before_write, print_findings
-from cp.cli.waiting import TIMEOUT, Timeout, Wait, WrittenResources, duration, until_delivered
+from cp.cli.findings import findings_before_write, print_findings
+from cp.cli.options import Files, ManagedBy, Mesh, Preflighted, Prune, ResourceName, TextFormat, TextOutput, Variables
+from cp.cli.rollouts import HOLD, Hold, Steps, Until, followed, must_be_done
+from cp.cli.types import known_kinds, path_of, type_of
+from cp.cli.waiting import TIMEOUT, Timeout, Wait, WrittenResources, duration
+from cp.cli.write_report import WriteReport, finish_write
 from cp.client.client import Client
 from cp.client.files import FileDocument, file_documents, file_texts
 from cp.client.problem import Problem
-from cp.model.names import Key
-from cp.model.source import DEFAULT_MESH
-from cp.resources.kinds import Kind
+from cp.model.names import DEFAULT_MESH, Key
+from cp.model.wording import printable
 
-_DATAPLANE: Final = "Dataplane"
+_AS_BEFORE: Final = frozenset({"Unchanged", "Kept"})
 _AT_ONCE: Final = 4 * 1024 * 1024
 """How many characters of resources one request has. By default a control plane accepts 16 MiB."""
 
-_WOULD_BE: Final = {"Created": "would be Created", "Updated": "would be Updated", "Unchanged": "is Unchanged"}
-
-Type = Annotated[str, typer.Argument(metavar="TYPE", help="A type of resource: meshtimeouts, MeshTimeout or mt.")]
-Name = Annotated[str | None, typer.Argument(metavar="NAME", help="The name of one resource.")]
-
-
-def get(  # noqa: PLR0913  # an option each
-    type_: Type,
-    name: Name = None,
-    *,
-    mesh: Mesh = DEFAULT_MESH,
-    output: Output = OutputFormat.TABLE,
-    size: Annotated[int | None, typer.Option(help="The largest number of resources to show.", min=1, max=1000)] = None,
-    offset: Annotated[
-        str | None, typer.Option(help="Where the page starts: the offset that the last page printed.")
-    ] = None,
-    reveal: Annotated[
-        bool, typer.Option("--reveal", help="Show what is secret in one resource. Only administrators may.")
-    ] = False,
-    api: ApiConnection,
-) -> None:
-    """Show the resources of a type, or one of them."""
-    if reveal and name is None:
-        raise Problem("--reveal is for one resource", "Add its NAME.", status=2)
-    kind = kind_of(type_)
-    path = folder_of(kind, mesh) if name is None else path_of(Key(kind.name, mesh, name), kind)
-    with_status = kind.name == _DATAPLANE and output is OutputFormat.TABLE
-    page_parameters = {"size": str(size) if size is not None else None, "offset": offset} if name is None else {}
-    parameters = {parameter: value for parameter, value in page_parameters.items() if value is not None}
-    parameters |= {"reveal": "true"} if reveal else {}
-    is_whole_list = name is None and output is not OutputFormat.TABLE and not parameters
-    with api.client() as client:
-        answer = (
-            client.all_pages(path)
-            if is_whole_list
-            else client.get(f"{path}/_overview" if with_status else path, **parameters)
-        )
-    if output is not OutputFormat.TABLE:
-        _print_data(answer, output, is_list=name is None)
-        return
-    page: Mapping[str, Any] = answer if name is None else {"items": [answer], "next": None}
-    _print_table(kind, {**page, "items": [listed(item) for item in page["items"]]} if with_status else page)
+WOULD_BE: Final = {
+    "Created": "would be Created",
+    "Updated": "would be Updated",
+    "Unchanged": "is Unchanged",
+    "Deleted": "would be Deleted",
+    "Kept": "would be Kept",
+}
 
 
 def apply(  # noqa: PLR0913  # an option each
@@ -76,32 +39,90 @@ def apply(  # noqa: PLR0913  # an option each
     var: Variables = None,
     *,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")] = False,
+    managed_by: ManagedBy = "",
+    prune: Prune = False,
+    preflight: Preflighted = False,
+    rollout: Steps = "",
+    hold: Hold = HOLD,
+    until: Until = "",
     wait: Wait = False,
     timeout: Timeout = TIMEOUT,
+    output: TextOutput = TextFormat.TEXT,
     api: ApiConnection,
 ) -> None:
     """Create or update resources from files, in one write. If one of them is invalid, none is written.
 
+    Files that are too large for one request are written in several, one after the other; with --prune and --rollout
+    it is always one.
+
     With --wait it ends with status 0 once every connected proxy that the change affects has accepted it. If a proxy
     rejects it or does not answer in time, it prints the reason and ends with status 1.
+
+    With --rollout some proxies are served it before anything is stored. It ends with status 0 once it is stored for
+    all, and with 1 if it went back by itself. Ctrl-C leaves it under way: see `koguma rollout`.
     """
+    if dry_run and preflight:
+        raise Problem("--preflight cannot be combined with --dry-run", "koguma plan --preflight has both.", status=2)
+    order = _order(rollout, hold, until, is_other=dry_run or wait)
     if dry_run and wait:
         raise Problem("--wait cannot be combined with --dry-run, which changes nothing", status=2)
-    patience, documents, written = duration(timeout), _valid_documents(file, var or []), WrittenResources()
+    push = Push.of(managed_by, prunes=prune, is_preflighted=preflight)
+    patience, documents, written = duration(timeout), valid_documents(file, var or []), WrittenResources()
     with api.client() as client:
         in_order = sorted(documents, key=lambda file_document: file_document.document.key.type != "Mesh")
-        for key, outcome in _dry_run(client, in_order) if dry_run else _apply(client, in_order, written):
-            mesh = f'mesh="{key.mesh}" ' if key.mesh else ""
-            typer.echo(f'resource type="{key.type}" {mesh}name="{key.name}" {outcome}')
-        if wait:
-            until_delivered(client, written, patience)
+        if order:
+            _roll_out(client, in_order, push, order, WriteReport(output))
+            return
+        outcomes = would_be_applied(client, in_order, push) if dry_run else applied(client, in_order, written, push)
+        report = WriteReport(output)
+        for key, outcome in outcomes:
+            report.add(key, outcome, _line(key, WOULD_BE[outcome] if dry_run else outcome))
+        finish_write(client, written, report, patience if wait else None)
+
+
+def _line(key: Key, outcome: str) -> str:
+    mesh = f'mesh="{key.mesh}" ' if key.mesh else ""
+    return f'resource type="{key.type}" {mesh}name="{key.name}" {outcome}'
+
+
+def _order(steps: str, hold: str, until: str, *, is_other: bool) -> Mapping[str, str]:
+    """How to roll out, as it is written; empty: not at all. The control plane checks it."""
+    if not steps and (until or hold != HOLD):
+        raise Problem("--hold and --until are for --rollout", "Add the steps, such as --rollout 1,10%,100%.", status=2)
+    if steps and is_other:
+        hint = "Leave them out: it goes on until all steps are done, and stores nothing before."
+        raise Problem("--rollout cannot be combined with --dry-run or --wait", hint, status=2)
+    return {"steps": steps, "hold": hold, "until": until} if steps else {}
+
+
+def _roll_out(
+    client: Client, documents: Sequence[FileDocument], push: Push, order: Mapping[str, str], report: WriteReport
+) -> None:
+    """Have documents rolled out, in one request whatever their size, and wait for the end."""
+    texts = [(file_document.text, file_document.location) for file_document in documents]
+    of_push = {"prune": push.prunes, "preflight": push.is_preflighted}
+    answer = client.roll_out(texts, order, managed_by=push.managed_by, **of_push)
+    _warn(answer)
+    for outcome in answer["resources"]:
+        _warn(outcome)
+        key = _key(outcome)
+        report.add(key, outcome["outcome"], _line(key, WOULD_BE[outcome["outcome"]]))
+    begun = answer.get("rollout", {})
+    last = followed(client, begun["mesh"], begun["number"]) if begun else None
+    if report.is_data:
+        report.more["rollout"] = last
+        report.print_all()
+    elif last is None:
+        typer.echo("nothing to roll out: all of it is stored already")
+    if last is not None:
+        must_be_done(last, begun["number"], is_silent=report.is_data)
 
 
 def delete(  # noqa: PLR0913  # an option each
     type_: Annotated[
         str | None, typer.Argument(metavar="TYPE", help="A type of resource: meshtimeouts, MeshTimeout or mt.")
     ] = None,
-    name: Name = None,
+    name: ResourceName = None,
     *,
     mesh: Mesh = DEFAULT_MESH,
     file: Annotated[
@@ -113,50 +134,33 @@ def delete(  # noqa: PLR0913  # an option each
     cascade: Annotated[bool, typer.Option("--cascade", help="Delete a Mesh together with everything in it.")] = False,
     wait: Wait = False,
     timeout: Timeout = TIMEOUT,
+    output: TextOutput = TextFormat.TEXT,
     api: ApiConnection,
 ) -> None:
     """Delete a resource, or all resources in some files."""
     patience, keys, written = duration(timeout), _to_delete(type_, name, mesh, file), WrittenResources()
+    report = WriteReport(output)
     with api.client() as client:
         for key in sorted(keys, key=lambda key: key.type == "Mesh"):
             parameters = {"cascade": "true"} if cascade and key.type == "Mesh" else {}
-            written.add(key, client.delete(path_of(key, known_kinds()[key.type]), **parameters))
-            typer.echo(f'deleted {key.type} "{key.name}"')
-        if wait:
-            until_delivered(client, written, patience)
-
-
-def _print_data(answer: Any, output: OutputFormat, *, is_list: bool) -> None:
-    """Print resources. A YAML list has a document for each, so that it can be applied; JSON is the API's answer."""
-    if not is_list or output is not OutputFormat.YAML:
-        print_data(answer, output)
-        return
-    typer.echo("---\n".join(map(as_yaml, answer["items"])), nl=False)
-    if answer["next"]:
-        typer.echo(_next_page_hint(answer["next"]), err=True)
-
-
-def _next_page_hint(link: str) -> str:
-    offset = parse_qs(urlsplit(link).query)["offset"][0]
-    return f"Rerun command with --offset={offset} argument to retrieve more resources"
-
-
-def _print_table(kind: Kind, page: Mapping[str, Any]) -> None:
-    typer.echo(listing(kind, page["items"]), nl=False)
-    if page["next"]:
-        typer.echo(f"\n{_next_page_hint(page['next'])}")
+            result = client.delete(path_of(key, type_of(key.type)), **parameters)
+            _warn({"warnings": result.warnings})
+            written.add(key, result.revision)
+            report.add(key, "Deleted", f'deleted {key.type} "{key.name}"')
+        finish_write(client, written, report, patience if wait else None)
 
 
 def _to_delete(type_: str | None, name: str | None, mesh: str, file: Sequence[str] | None) -> list[Key]:
     if file and type_ is None:
-        return [file_document.document.key for file_document in _valid_documents(file, [])]
+        return [file_document.document.key for file_document in valid_documents(file, [])]
     if file or type_ is None or name is None:
         raise Problem("name the resource with TYPE and NAME, or give -f FILE", status=2)
-    kind = kind_of(type_)
+    kind = type_of(type_)
     return [Key(kind.name, "" if kind.is_global else mesh, name)]
 
 
-def _valid_documents(file: Sequence[str], variables: Sequence[str]) -> list[FileDocument]:
+def valid_documents(file: Sequence[str], variables: Sequence[str]) -> list[FileDocument]:
+    """The documents of some files, all of which are valid."""
     documents, report = file_documents(file_texts(file, variables), known_kinds())
     print_findings(findings_before_write(report))
     if not report.is_valid:
@@ -166,18 +170,50 @@ def _valid_documents(file: Sequence[str], variables: Sequence[str]) -> list[File
     return documents
 
 
-def _apply(client: Client, documents: Sequence[FileDocument], written: WrittenResources) -> Iterator[tuple[Key, str]]:
+@dataclass(frozen=True, slots=True)
+class Push:
+    """The name under which files are applied, if there is one."""
+
+    managed_by: str = ""
+    prunes: bool = False
+    """Whether what carries the name and is not in the files is deleted."""
+
+    is_preflighted: bool = False
+    """Whether an Envoy is shown first what it comes to."""
+
+    @classmethod
+    def of(cls, managed_by: str, *, prunes: bool, is_preflighted: bool = False) -> Push:
+        """The push that a command line asks for."""
+        if prunes and not managed_by:
+            hint = "Add --managed-by NAME: what carries that name and is not in the files is deleted, and nothing else."
+            raise Problem("--prune has to know whose resources these are", hint, status=2)
+        return cls(managed_by, prunes, is_preflighted)
+
+
+_NAMELESS: Final = Push()
+
+
+def applied(
+    client: Client, documents: Sequence[FileDocument], written: WrittenResources, push: Push = _NAMELESS
+) -> Iterator[tuple[Key, str]]:
     """Write documents in one request, or in several if they are too large for one."""
-    for part in _parts(documents):
-        outcomes, revision = client.apply([(file_document.text, file_document.location) for file_document in part])
+    for part in parts(documents, push):
+        texts = [(file_document.text, file_document.location) for file_document in part]
+        outcomes, revision = client.apply(
+            texts, managed_by=push.managed_by, prune=push.prunes, preflight=push.is_preflighted
+        )
         for outcome in outcomes:
             key = _key(outcome)
-            written.add(key, None if outcome["outcome"] == "Unchanged" else revision)
+            written.add(key, None if outcome["outcome"] in _AS_BEFORE else revision)
             _warn(outcome)
             yield key, outcome["outcome"]
 
 
-def _parts(documents: Sequence[FileDocument]) -> Iterator[Sequence[FileDocument]]:
+def parts(documents: Sequence[FileDocument], push: Push = _NAMELESS) -> Iterator[Sequence[FileDocument]]:
+    """Requests that are not too large. Only who sees all can tell what is no longer there, so then it is one."""
+    if push.prunes:
+        yield documents
+        return
     part: list[FileDocument] = []
     size = 0
     for file_document in documents:
@@ -189,22 +225,23 @@ def _parts(documents: Sequence[FileDocument]) -> Iterator[Sequence[FileDocument]
     yield part
 
 
-def _dry_run(client: Client, documents: Sequence[FileDocument]) -> Iterator[tuple[Key, str]]:
+def would_be_applied(
+    client: Client, documents: Sequence[FileDocument], push: Push = _NAMELESS
+) -> Iterator[tuple[Key, str]]:
     """The outcomes that a write would have. Each request repeats the Meshes of earlier ones, which are not stored."""
     meshes: list[FileDocument] = []
-    for part in _parts(documents):
-        outcomes, _ = client.apply(
-            [(file_document.text, file_document.location) for file_document in (*meshes, *part)], dry_run=True
-        )
+    for part in parts(documents, push):
+        texts = [(file_document.text, file_document.location) for file_document in (*meshes, *part)]
+        outcomes, _ = client.apply(texts, dry_run=True, managed_by=push.managed_by, prune=push.prunes)
         for outcome in outcomes[len(meshes) :]:
             _warn(outcome)
-            yield _key(outcome), _WOULD_BE[outcome["outcome"]]
+            yield _key(outcome), outcome["outcome"]
         meshes += [file_document for file_document in part if file_document.document.key.type == "Mesh"]
 
 
 def _warn(outcome: Mapping[str, Any]) -> None:
     for warning in outcome.get("warnings", ()):
-        typer.echo(f"Warning: {warning}", err=True)
+        typer.echo(printable(f"Warning: {warning}"), err=True)
 
 
 def _key(outcome: Mapping[str, Any]) -> Key:

@@ -4,21 +4,36 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 
-from cp.cli.output import table
+from cp.cli.tables import table, table_or
 
 Data = Mapping[str, Any]
 
+_STANDING: Final = MappingProxyType(
+    {
+        "Out of sync": "in force once the proxy has it (out of sync)",
+        "Failed": "in force, if it is in what could be made (failed)",
+        "Offline": "in force once the proxy is back (offline)",
+        "Unknown": "in force, if the proxy has it (unknown)",
+    }
+)
+"""What becomes of a value that no other one overrides, by the state of the proxy; it is in force elsewhere."""
 
-def rules(answer: Data) -> str:
+
+def rules(answer: Data, *, wide: bool = False) -> str:
     """The answer of `_rules` as a table: a line for each rule, with its conf and the origins of that."""
     rows = [(of["type"], *row) for of in answer["rules"] for row in _rule_rows(of)]
+    rows += [
+        (of["type"], of["where"], _conf(of["conf"]), _origins(of["origin"])) for of in answer.get("legacyRules", ())
+    ]
     warnings = dict.fromkeys(warning for of in answer["rules"] for warning in of.get("warnings", ()))
-    return table(("TYPE", "FOR", "CONF", "ORIGIN"), rows) + _warning_lines(warnings)
+    listed = table_or("no policy says anything for this proxy", ("TYPE", "FOR", "CONF", "ORIGIN"), rows, wide=wide)
+    return listed + _warning_lines(warnings) + _going_on(answer)
 
 
-def policies(answer: Data) -> str:
+def policies(answer: Data, *, wide: bool = False) -> str:
     """The answer of `_policies` as a table."""
     rows = ((policy["type"], policy["mesh"], policy["name"], _parts(policy)) for policy in answer["policies"])
     warnings = (
@@ -26,13 +41,31 @@ def policies(answer: Data) -> str:
         for policy in answer["policies"]
         for warning in policy.get("warnings", ())
     )
-    return table(("TYPE", "MESH", "NAME", "INBOUNDS"), rows) + _warning_lines(warnings)
+    engine = f"\nPolicy engine: {answer['policyEngine']}\n" if "policyEngine" in answer else ""
+    listed = table_or("no policy selects this proxy", ("TYPE", "MESH", "NAME", "INBOUNDS"), rows, wide=wide)
+    return listed + _legacy(answer, wide=wide) + engine + _warning_lines(warnings) + _going_on(answer)
 
 
-def dataplanes(items: Iterable[Data]) -> str:
+def _legacy(answer: Data, *, wide: bool) -> str:
+    """What legacy policies are for on the proxy, and whether they hold there; nothing without any."""
+    rows = [
+        (policy["type"], policy["name"], place["where"], place.get("reason") or "in force")
+        for policy in answer["policies"]
+        for place in policy.get("for", ())
+    ]
+    return "\n" + table(("LEGACY POLICY", "NAME", "WHERE", "STATUS"), rows, wide=wide) if rows else ""
+
+
+def dataplanes(answer: Data, *, wide: bool = False) -> str:
     """The proxies of a policy: each value that it sets, and whether that is in force."""
-    rows = [row for item in items for row in _effects(item)]
-    return table(("DATAPLANE", "WHERE", "FIELD", "VALUE", "STATUS"), rows)
+    rows = [row for item in answer["items"] for row in _effects(item)]
+    listed = table_or("it selects no proxy", ("DATAPLANE", "WHERE", "FIELD", "VALUE", "STATUS"), rows, wide=wide)
+    return listed + "".join(f"\nnot looked at: {proposed}\n" for proposed in answer.get("notLookedAt", ()))
+
+
+def _going_on(answer: Data) -> str:
+    """What a rollout that is under way means for the proxy, if there is one."""
+    return f"\n{answer['rollout']}\n" if answer.get("rollout") else ""
 
 
 def _warning_lines(warnings: Iterable[str]) -> str:
@@ -44,12 +77,7 @@ def _warning_lines(warnings: Iterable[str]) -> str:
 def _rule_rows(of: Data) -> Iterator[tuple[str, str, str]]:
     if "proxyRule" in of:
         yield "the proxy", _conf(of["proxyRule"]["conf"]), _origins(of["proxyRule"]["origin"])
-    for rule in of["toResourceRules"]:
-        meta, section = rule["resourceMeta"], rule["resourceSectionName"]
-        where = f"to {meta['type']} {meta['name']}{f':{section}' if section else ''}"
-        yield where, _confs(rule["conf"]), _origins(rule["origin"])
-    for rule in filter(_is_for_somebody, of["toRules"]):
-        yield f"to {_matchers(rule['matchers'])}", _conf(rule["conf"]), _origins(rule["origin"])
+    yield from _outbound_rows(of) if "gatewayToRules" not in of else _gateway_rows(of)
     for inbound in of["fromRules"]:
         for rule in inbound["rules"]:
             where = f"from {_matchers(rule['matchers'])} at port {inbound['inbound']['port']}"
@@ -58,6 +86,27 @@ def _rule_rows(of: Data) -> Iterator[tuple[str, str, str]]:
         for rule in inbound["rules"]:
             where = f"{_conf(rule['match'])} at" if "match" in rule else "at"
             yield f"{where} port {inbound['inbound']['port']}", _confs(rule["conf"]), _origins(rule["origin"])
+
+
+def _outbound_rows(of: Data) -> Iterator[tuple[str, str, str]]:
+    yield from map(_resource_row, of["toResourceRules"])
+    for rule in filter(_is_for_somebody, of["toRules"]):
+        yield f"to {_matchers(rule['matchers'])}", _conf(rule["conf"]), _origins(rule["origin"])
+
+
+def _gateway_rows(of: Data) -> Iterator[tuple[str, str, str]]:
+    """Listener by listener: what is for the mesh as a whole is all of them in one, and holds at none."""
+    for port in of["gatewayToRules"]:
+        for rule in filter(_is_for_somebody, port["rules"]):
+            where = f"to {_matchers(rule['matchers'])} at port {port['inbound']['port']} for {port['hostname']}"
+            yield where, _conf(rule["conf"]), _origins(rule["origin"])
+    yield from (_resource_row(rule) for rule in of["toResourceRules"] if rule["resourceMeta"]["type"] != "Mesh")
+
+
+def _resource_row(rule: Data) -> tuple[str, str, str]:
+    meta, section = rule["resourceMeta"], rule["resourceSectionName"]
+    where = f"to {meta['type']} {meta['name']}{f':{section}' if section else ''}"
+    return where, _confs(rule["conf"]), _origins(rule["origin"])
 
 
 def _is_for_somebody(rule: Data) -> bool:
@@ -69,7 +118,7 @@ def _is_for_somebody(rule: Data) -> bool:
 def _effects(item: Data) -> Iterator[tuple[str, str, str, str, str]]:
     name = item["name"]
     for effect in item["survives"]:
-        yield name, effect["where"], effect["field"], _conf(effect["value"]), _in_force(effect)
+        yield name, effect["where"], effect["field"], _conf(effect["value"]), _in_force(effect, item.get("status", ""))
     for effect in item["overridden"]:
         yield name, effect["where"], effect["field"], _conf(effect["value"]), _overridden(effect["by"])
     for effect in item["withoutEffect"]:
@@ -78,12 +127,16 @@ def _effects(item: Data) -> Iterator[tuple[str, str, str, str, str]]:
         yield name, "", "", "", "selected, and says nothing here"
 
 
-def _in_force(effect: Data) -> str:
+def _in_force(effect: Data, status: str) -> str:
+    """`status` is that of the proxy; empty in files, which say nothing of it."""
+    if "refused" in effect:
+        return f"refused: {'; '.join(effect['refused'])}"
+    standing = _STANDING.get(status, "in force")
     if "removes" not in effect:
-        return "in force"
+        return standing
     removed = ", ".join(map(_set_by, effect["removes"]))
     then = f"what holds is {_set_by(effect['then'])}" if "then" in effect else "no other policy sets it"
-    return f"in force: removes {removed}; {then}"
+    return f"{standing}: removes {removed}; {then}"
 
 
 def _overridden(by: Data) -> str:

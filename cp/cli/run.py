@@ -9,8 +9,10 @@ from typing import Annotated, Any, Final
 import typer
 
 from cp.access.rights_file import BadAccessFile
+from cp.cli.options import SettingsFile
 from cp.client.problem import Problem
 from cp.listening import CannotListen
+from cp.model.wording import printable
 from cp.settings import BadSettings, LogFormat, LogLevel, Settings, described, load, variable
 from cp.store.port import Unusable
 
@@ -26,10 +28,12 @@ ApiHosts = Annotated[str | None, typer.Option(metavar="NAMES", help=described("a
 Workers = Annotated[int | None, typer.Option(help=described("workers"))]
 Level = Annotated[LogLevel | None, typer.Option("--log-level", help=described("log_level"))]
 Format = Annotated[LogFormat | None, typer.Option("--log-format", help=described("log_format"))]
+LogFile = Annotated[str | None, typer.Option("--log-file", metavar="FILE", help=described("log_file"))]
 
 
 def run(  # noqa: PLR0913  # an option each
     *,
+    config: SettingsFile = None,
     store: Store = None,
     registrations: Registrations = None,
     bind: Bind = None,
@@ -40,9 +44,14 @@ def run(  # noqa: PLR0913  # an option each
     workers: Workers = None,
     log_level: Level = None,
     log_format: Format = None,
+    log_file: LogFile = None,
 ) -> None:
-    """Run the control plane, in the foreground. Settings without an option here are read from the environment."""
+    """Run the control plane, in the foreground.
+
+    A setting is taken from an option or else from the environment, and if it is in neither, from the file.
+    """
     settings = _settings(
+        config=config,
         store=store,
         registrations=registrations,
         bind=bind,
@@ -53,6 +62,7 @@ def run(  # noqa: PLR0913  # an option each
         workers=workers,
         log_level=log_level,
         log_format=log_format,
+        log_file=log_file,
     )
     _make_work_dir(settings)
     _serve(settings)
@@ -102,7 +112,7 @@ def _problem(error: BaseException) -> Problem | None:
     if isinstance(error, BadAccessFile):
         return Problem(str(error), f"Correct the file, or start without it (leave out {variable('access_file')}).")
     if isinstance(error, OSError | ValueError | Unusable):
-        return Problem(str(error))
+        return Problem(printable(str(error)))  # a database may say anything, and begin lines of its own
     return None
 
 

@@ -6,10 +6,13 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from cp.cli.options import SettingsFile, TextFormat, TextOutput
+from cp.cli.output import reply
+from cp.cli.own_settings import own_settings
 from cp.client.problem import Problem
 
 if TYPE_CHECKING:
@@ -41,7 +44,14 @@ KeyId = Annotated[
 _OURS_ALONE: Final = 0o600
 
 
-def encrypt(*, store: Store = None, dry_run: DryRun = False, discard: Discard = False) -> None:
+def encrypt(
+    *,
+    config: SettingsFile = None,
+    store: Store = None,
+    dry_run: DryRun = False,
+    discard: Discard = False,
+    output: TextOutput = TextFormat.TEXT,
+) -> None:
     """Encrypt all secrets in the store with the first key, also while the control plane runs.
 
     What is in plain text or encrypted with another key is encrypted anew, in the history too, and the file is cleaned
@@ -51,23 +61,28 @@ def encrypt(*, store: Store = None, dry_run: DryRun = False, discard: Discard = 
     from cp.store.encrypting import count_secrets, encrypt_all  # noqa: PLC0415  # slow to load, and only needed here
     from cp.store.port import Unusable  # noqa: PLC0415  # the same
 
-    settings = _settings(store)
+    settings = own_settings(config, store=store)
     try:
         path, codec = _database(settings), _codec(settings)
-        if dry_run:
-            lines = _counted(count_secrets(path, codec))
-        else:
-            result = encrypt_all(path, codec, discards=discard)
-            lines = _encrypted(result)
+        result = None if dry_run else encrypt_all(path, codec, discards=discard)
+        left = count_secrets(path, codec) if result is None else result.left
     except Unusable as error:
         raise Problem(str(error)) from None
-    for line in lines:
-        typer.echo(line)
-    if not dry_run and not result.left.is_all_in_order:
+    lines = _counted(left) if result is None else _encrypted(result)
+    reply(_as_data(result, left), "\n".join(lines), output)
+    if result is not None and not left.is_all_in_order:
         raise typer.Exit(1)
 
 
-def generate_key(file: KeyFile = None, *, id_: KeyId = "") -> None:
+def _as_data(result: EncryptionResult | None, left: SecretsCount) -> dict[str, Any]:
+    made = None
+    if result is not None:
+        made = {"documents": result.documents, "changes": result.changes, "discarded": result.discarded}
+    counts = {"inOrder": left.in_order, "old": left.old, "plain": left.plain, "unreadable": left.unreadable}
+    return {"encrypted": made, "left": {**counts, "plainChanges": left.plain_changes, "oldChanges": left.old_changes}}
+
+
+def generate_key(file: KeyFile = None, *, id_: KeyId = "", output: TextOutput = TextFormat.TEXT) -> None:
     """Make a key for the secrets in the store.
 
     In a file that has keys already it becomes the first, so that it encrypts from the next start of the control plane
@@ -79,19 +94,10 @@ def generate_key(file: KeyFile = None, *, id_: KeyId = "") -> None:
         raise Problem(f"{id_!r} is no id of a key", "Use letters, digits, `_`, `.` and `-`.")
     key = SecretsKey.generate(id_)
     if file is None:
-        typer.echo(key.line)
+        reply({"id": key.id, "key": key.line}, key.line, output)
     else:
         _put_first(key, file)
-        typer.echo(f"the first key in {file} is {key.id}")
-
-
-def _settings(store: str | None) -> Settings:
-    from cp.settings import BadSettings, load  # noqa: PLC0415  # slow to load, and only needed here
-
-    try:
-        return load(store=store)
-    except BadSettings as error:
-        raise Problem("\n".join(error.faults)) from None
+        reply({"id": key.id, "file": str(file)}, f"the first key in {file} is {key.id}", output)
 
 
 def _database(settings: Settings) -> Path:
@@ -99,9 +105,13 @@ def _database(settings: Settings) -> Path:
 
     path = database(settings)
     if path is None:
-        raise Problem(f"{settings.store} is no store in SQLite", "Only a store in SQLite is encrypted.")
+        raise Problem(
+            f"{settings.store} is no store in SQLite",
+            "Only a store in SQLite is encrypted in place. From PostgreSQL, copy it to a second database with the key: "
+            "koguma store copy FROM TO.",
+        )
     if not path.is_file():
-        raise Problem(f"there is no store {path}", "Name it with --store sqlite:///PATH.")
+        raise Problem(f"there is no store {path}", "Name it with --store sqlite:///PATH, or with --config.")
     return path.resolve()
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import typer
 
+from cp.cli.findings import print_findings
 from cp.cli.options import Files, Output, OutputFormat, Variables
 from cp.cli.output import print_data
 from cp.cli.types import known_kinds
 from cp.client.files import file_documents, file_texts
 from cp.insight.report import ValidationReport
-from cp.model.violation import Finding
 
 
 def validate(file: Files, var: Variables = None, output: Output = OutputFormat.TABLE) -> None:
@@ -24,17 +22,6 @@ def validate(file: Files, var: Variables = None, output: Output = OutputFormat.T
         print_data(report.as_data(), output)
     if not report.is_valid:
         raise typer.Exit(1)
-
-
-def print_findings(findings: Iterable[Finding]) -> None:
-    """Print findings to standard error, so that a program can still read the output."""
-    for finding in findings:
-        typer.echo(f"{finding.severity}: {finding}", err=True)
-
-
-def findings_before_write(report: ValidationReport) -> Iterable[Finding]:
-    """The findings to print before a write: of valid documents, those that the control plane does not repeat."""
-    return (finding for finding in report.findings if finding.resource is None) if report.is_valid else report.findings
 
 
 def _summary(report: ValidationReport) -> str:

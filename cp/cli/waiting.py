@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Annotated, Any, Final, Protocol
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from cp.cli.findings import finding_lines
 from cp.client.client import Client
 from cp.client.problem import Problem
 from cp.model.duration import Duration
 from cp.model.names import Key
+from cp.model.wording import few
 
 Data = Mapping[str, Any]
 
@@ -56,8 +55,13 @@ def duration(text: str) -> Duration:
     return parsed
 
 
-def until_delivered(client: Client, written: WrittenResources, timeout: Duration) -> None:
-    """Wait, and print progress. Raises `Problem` if a proxy has not accepted the writes in the end."""
+def until_delivered(
+    client: Client, written: WrittenResources, timeout: Duration, report: Callable[[Data], None] | None = None
+) -> None:
+    """Wait, and print progress. Raises `Problem` if a proxy has not accepted the writes in the end.
+
+    What there is to report is told to people, or else given to `report`, and they are told on standard error.
+    """
     question = {
         "revisions": written.revisions,
         "resources": [_named(key) for key in written.keys],
@@ -68,27 +72,32 @@ def until_delivered(client: Client, written: WrittenResources, timeout: Duration
         for last in client.lines("/_delivery", question, timeout.seconds):
             if not last["done"]:
                 print_progress(last)
-    conclude(last, max(written.revisions, default=0), timeout, (monotonic() - written.began) * 1000)
+    if report is not None:
+        report(last)
+    milliseconds = (monotonic() - written.began) * 1000
+    conclude(last, max(written.revisions, default=0), timeout, milliseconds, err=report is not None)
     if not written.revisions:
-        _report_all_proxies(client, timeout)
+        _report_all_proxies(client, timeout, err=report is not None)
 
 
-def _report_all_proxies(client: Client, timeout: Duration) -> None:
+def _report_all_proxies(client: Client, timeout: Duration, *, err: bool) -> None:
     """After a command that changed nothing: print whether all proxies have accepted their configuration."""
-    last = list(client.lines("/_delivery", {"wait": str(timeout)}, timeout.seconds))[-1]
+    *_, last = ({}, *client.lines("/_delivery", {"wait": str(timeout)}, timeout.seconds))
+    if "proxies" not in last:
+        raise Problem("the control plane ended before every proxy had answered")
     if not last["proxies"]:
-        typer.echo("unchanged; no proxy is connected")
+        typer.echo("unchanged; no proxy is connected", err=err)
         return
     count = last["proxies"]
     proxies = f"{count} connected {'proxy has' if count == 1 else 'proxies have'}"
-    typer.echo(f"unchanged; {last['have']} of {proxies} what {'it' if count == 1 else 'they'} should have")
+    typer.echo(f"unchanged; {last['have']} of {proxies} what {'it' if count == 1 else 'they'} should have", err=err)
 
 
 def _named(key: Key) -> str:
     return f"{key.type}/{key.mesh}/{key.name}" if key.mesh else f"{key.type}/{key.name}"
 
 
-def conclude(last: Data, revision: int, timeout: Duration, milliseconds: float) -> None:
+def conclude(last: Data, revision: int, timeout: Duration, milliseconds: float, *, err: bool = False) -> None:
     if not last.get("done"):
         raise Problem("the control plane ended before every proxy had answered", "It is stored.")
     if last["revision"] < revision:
@@ -98,9 +107,11 @@ def conclude(last: Data, revision: int, timeout: Duration, milliseconds: float) 
         )
     if last["proxies"] == 0 and not last["failed"]:
         if revision:
-            typer.echo("it reaches no proxy")
+            typer.echo("it reaches no proxy yet" if last.get("moves") else "it reaches no proxy", err=err)
+        _goes_on(last, err=err)
         return
-    _summary(last, milliseconds)
+    _summary(last, milliseconds, err=err)
+    _goes_on(last, err=err)
     for name in last["gone"]:
         typer.echo(f"Warning: {name} has disconnected; it gets the change when it connects again", err=True)
     for finding in last["findings"]:
@@ -109,32 +120,35 @@ def conclude(last: Data, revision: int, timeout: Duration, milliseconds: float) 
     _raise_for(last, timeout)
 
 
-def _summary(last: Data, milliseconds: float) -> None:
+def _goes_on(last: Data, *, err: bool) -> None:
+    """What follows from the writes later, and is not waited for."""
+    for sentence in last.get("moves", ()):
+        typer.echo(f"mTLS goes on in {sentence}", err=err)
+    for sentence in last.get("rollouts", ()):
+        typer.echo(sentence, err=err)
+
+
+def _summary(last: Data, milliseconds: float, *, err: bool) -> None:
     count, refused = last["proxies"], len(last["refusing"])
     have = f"{last['have']} of {count} {'proxy has' if count == 1 else 'proxies have'} it"
-    typer.echo(f"{have}, {refused} refused, {milliseconds:.0f} ms")
+    typer.echo(f"{have}, {refused} refused, {milliseconds:.0f} ms", err=err)
 
 
 def _raise_for(last: Data, timeout: Duration) -> None:
     if refusing := last["refusing"]:
         names = sorted({finding["resource"] for finding in last["findings"] if finding["resource"]})
-        whose = f" what follows from {_few(names)}" if names else " it"
+        whose = f" what follows from {few(names, _FEW)}" if names else " it"
         hint = "The change is stored. These proxies keep the version that they accepted before; the rest is in force."
-        raise Problem(f"{_few(refusing)} {'refuses' if len(refusing) == 1 else 'refuse'}{whose}", hint)
+        raise Problem(f"{few(refusing, _FEW)} {'refuses' if len(refusing) == 1 else 'refuse'}{whose}", hint)
     if failed := last["failed"]:
         hint = "The rest is in force. koguma inspect dataplane NAME shows what is served instead. Please report it."
         message = "by a fault of the control plane, some part of it could not be made"
-        raise Problem(f"{message} for {_few(failed)}", hint)
+        raise Problem(f"{message} for {few(failed, _FEW)}", hint)
     if waiting := last["waiting"]:
         hint = "The change is stored and will be sent to them. See koguma inspect dataplane NAME."
         raise Problem(
-            f"not within {timeout}: {_few(waiting)} {'has' if len(waiting) == 1 else 'have'} not answered", hint
+            f"not within {timeout}: {few(waiting, _FEW)} {'has' if len(waiting) == 1 else 'have'} not answered", hint
         )
-
-
-def _few(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
-    return ", ".join(names[:_FEW]) + more
 
 
 class _PrintProgress(Protocol):
@@ -147,6 +161,9 @@ def progress_printer() -> Iterator[_PrintProgress]:
     if not sys.stderr.isatty():
         yield _Lines()
         return
+    from rich.console import Console  # noqa: PLC0415  # a bar is for a reader, and slow to load
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415  # the same
+
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("waiting for proxies", total=None)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from cp.cli.findings import print_findings
 from cp.cli.types import known_kinds
-from cp.cli.validate import print_findings
 from cp.client.files import FileDocument, file_documents, file_texts
 from cp.client.problem import Problem
 from cp.model.document import Document
-from cp.model.names import Key
-from cp.model.source import DEFAULT_MESH
+from cp.model.names import DEFAULT_MESH, Key
+from cp.policies import discover, kinds
+from cp.resources.kinds import Kinds
 from cp.resources.resource import Resource
 from cp.resources.world import World
 
@@ -28,7 +29,18 @@ def assembled(documents_of_files: Iterable[FileDocument]) -> World:
     if not any(key.type == "Mesh" for key in documents):
         key = Key("Mesh", "", DEFAULT_MESH)
         documents[key] = Document(key, {"type": "Mesh", "name": DEFAULT_MESH})
-    return World.of(documents.values(), known_kinds())
+    return World.of(documents.values(), _kinds())
+
+
+def _kinds() -> Kinds:
+    """The kinds as a control plane with the settings of this environment has them."""
+    from cp.settings import BadSettings, load  # noqa: PLC0415  # slow to load, and only needed here
+
+    try:
+        settings = load()
+    except BadSettings as error:
+        raise Problem("\n".join(error.faults)) from None
+    return kinds(discover(), settings.policy_engine, derives_reachability=settings.auto_reachable_services)
 
 
 def dataplane_named(world: World, mesh: str, name: str) -> Resource:

@@ -16,7 +16,8 @@ LARGEST: Final = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """A token or the file that it is in, and the authority that the control plane's certificate has to be of."""
+    """A token or the file that it is in, what else shows who calls, and the authority that the control plane's
+    certificate has to be of."""
 
     token: str = field(default="", repr=False)
     token_file: str = ""
@@ -26,9 +27,19 @@ class Credentials:
     """PEM; empty: what the machine trusts."""
 
     verifies: bool = True
+    authority_option: str = "--ca-cert-file"
+    """How a command line names the authority."""
+
+    client_certificate: str = ""
+    """The file of a certificate that is shown over TLS, and below that of its key."""
+
+    client_key: str = ""
+    further_headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    """Names and values, such as what is in front of a control plane wants. There may be secrets in them."""
 
     @property
     def is_empty(self) -> bool:
+        """Whether there is no token."""
         return not self.token and not self.token_file
 
     def current_token(self) -> str:
@@ -43,11 +54,13 @@ class Credentials:
         return token
 
     def headers(self) -> Mapping[str, str]:
+        """Their names in lower case. A token goes before another header of its name. Raises `Problem`."""
         token = self.current_token()
-        return {"authorization": f"Bearer {token}"} if token else {}
+        further = {name.lower(): value for name, value in self.further_headers}
+        return further | ({"authorization": f"Bearer {token}"} if token else {})
 
     def context(self) -> ssl.SSLContext:
-        """Raises `Problem` if the authority is none."""
+        """Raises `Problem` if the authority or the client's certificate is none."""
         try:
             context = ssl.create_default_context(cadata=self.authority or None)
         except ssl.SSLError:
@@ -57,7 +70,19 @@ class Credentials:
         if not self.verifies:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
+        if self.client_certificate:
+            self._show_certificate(context)
         return context
+
+    def _show_certificate(self, context: ssl.SSLContext) -> None:
+        files = f"the certificate of the client in {self.client_certificate} with the key in {self.client_key}"
+        try:
+            context.load_cert_chain(self.client_certificate, self.client_key, password="")  # or OpenSSL asks for it
+        except ssl.SSLError:
+            hint = "Both are in PEM, the key is that of the certificate, and no password protects it."
+            raise Problem(f"{files} cannot be used", hint) from None
+        except OSError as error:
+            raise Problem(f"{files} cannot be read: {(error.strerror or str(error)).lower()}") from None
 
 
 NO_CREDENTIALS: Final = Credentials()

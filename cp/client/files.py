@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from cp.insight.report import ValidationReport, examine
 from cp.model.document import Document
 from cp.model.source import FileReading, read_documents
 from cp.resources.kinds import Kinds
-from cp.store.tree import SUFFIXES
+from cp.store.tree import survey
 
 STANDARD_INPUT: Final = "-"
 LARGEST: Final = 64 * 1024 * 1024
@@ -69,7 +70,7 @@ def _cut(file: FileText, reading: FileReading) -> Iterator[FileDocument]:
 
 def _texts(name: str) -> Iterator[FileText]:
     if name == STANDARD_INPUT:
-        yield FileText("stdin", sys.stdin.read(LARGEST))
+        yield FileText("stdin", _whole("stdin", sys.stdin.read(LARGEST + 1)))
         return
     path = Path(name)
     if not path.exists():
@@ -85,11 +86,16 @@ def _texts(name: str) -> Iterator[FileText]:
 
 
 def _below(folder: Path) -> Iterator[Path]:
-    """The files that a `dir:` store would read: also in subfolders, and nothing hidden."""
-    for path in folder.rglob("*"):
-        hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
-        if not hidden and path.suffix.lower() in SUFFIXES and path.is_file():
-            yield path
+    """The files that a `dir:` store would read: also in subfolders, behind links, and nothing hidden.
+
+    Raises `Problem` if something cannot be looked at: what is in it would be taken for removed (`--prune`).
+    """
+    for path, seen in survey(str(folder)).seen.items():
+        if isinstance(seen, str):
+            raise Problem(f"{path} cannot be read: {seen}", "Mend it, or remove it.")
+        if not stat.S_ISREG(seen.mode):
+            raise Problem(f"{path} is no file", "Remove it, or give it another name.")
+        yield Path(path)
 
 
 def _text(path: Path) -> FileText:
@@ -100,9 +106,14 @@ def _text(path: Path) -> FileText:
         raise Problem(f"{path} is not UTF-8 text", "Save it as UTF-8.") from None
     except OSError as error:
         raise Problem(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from None
+    return FileText(str(path), _whole(str(path), text))
+
+
+def _whole(name: str, text: str) -> str:
+    """Raises `Problem` for a text that is too long: a part of it is not what was meant."""
     if len(text) > LARGEST:
-        raise Problem(f"{path} is larger than {LARGEST >> 20} MiB", "Divide it into several files.")
-    return FileText(str(path), text)
+        raise Problem(f"{name} is larger than {LARGEST >> 20} MiB", "Divide it into several files.")
+    return text
 
 
 def _values(variables: Sequence[str]) -> Mapping[str, str]:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+import sys
+from pathlib import Path
 
-import typer
-
-P = ParamSpec("P")
-R = TypeVar("R")
+from cp.model.wording import printable
 
 
 class Problem(Exception):
@@ -20,26 +16,31 @@ class Problem(Exception):
         super().__init__(message)
 
     def __str__(self) -> str:
-        return f"Error: {self.message}\n{self.hint}" if self.hint else f"Error: {self.message}"
+        text = f"Error: {self.message}\n{self.hint}" if self.hint else f"Error: {self.message}"
+        return "\n".join(map(printable, text.split("\n")))
 
 
-def reporting_problems(command: Callable[P, R]) -> Callable[P, R]:
-    """A command that prints its problems and ends with their status."""
+def problem_of(error: Exception) -> Problem:
+    """The problem to print for an error: itself, a library that is not installed, or a fault of Koguma."""
+    if isinstance(error, ModuleNotFoundError) and _is_of_others(error):
+        return missing_library(error)
+    return error if isinstance(error, Problem) else _fault(error)
 
-    @functools.wraps(command)
-    def reporting(*args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            return command(*args, **kwargs)
-        except (typer.Exit, typer.Abort, BrokenPipeError):
-            raise
-        except Problem as problem:
-            typer.echo(str(problem), err=True)
-            raise typer.Exit(problem.status) from None
-        except Exception as error:  # noqa: BLE001  # nothing outside of this catches it
-            typer.echo(str(_fault(error)), err=True)
-            raise typer.Exit(1) from None
 
-    return reporting
+def missing_library(error: ModuleNotFoundError, extra: str = "cp") -> Problem:
+    """What to install for something that a machine with a proxy can do without (record 0081)."""
+    needed = "the libraries of the control plane, which are" if extra == "cp" else f"the library {error.name}, which is"
+    how = "Install the package koguma-cp." if is_debian_package() else f"Install with pip install 'koguma[{extra}]'."
+    return Problem(f"this needs {needed} not installed", how)
+
+
+def is_debian_package() -> bool:
+    """Whether this Koguma is the one of our Debian packages, which have its libraries in a folder of their own."""
+    return Path(sys.prefix).parts[-3:] == ("usr", "lib", "koguma")
+
+
+def _is_of_others(error: ModuleNotFoundError) -> bool:
+    return (error.name or "").partition(".")[0] not in {"", "cp", "generators", "koguma"}
 
 
 def _fault(error: Exception) -> Problem:

@@ -67,8 +67,11 @@ class Certificate:
     """The backends of the authorities that the mesh trusts now."""
 
 
-def issue(authority: Authority, identity: ProxyIdentity, now: float) -> LeafCertificate:
-    """A new key, and the certificate that says whose it is."""
+def issue(authority: Authority, identity: ProxyIdentity, now: float, *, has_twin: bool = False) -> LeafCertificate:
+    """A new key, and the certificate that says whose it is.
+
+    A twin is somebody trusted who has the name of the authority, and nothing else that Envoy tells the two apart by.
+    """
     key: SigningKey = (
         rsa.generate_private_key(65537, 2048) if identity.key == "RSA2048" else ec.generate_private_key(ec.SECP256R1())
     )
@@ -83,7 +86,7 @@ def issue(authority: Authority, identity: ProxyIdentity, now: float) -> LeafCert
         .not_valid_before(instant(now - SKEW))
         .not_valid_after(instant(min(ceil(ends), authority.expires)))
     )
-    for extension, is_critical in _extensions(authority, identity, key):
+    for extension, is_critical in _extensions(authority, identity, key, has_twin=has_twin):
         builder = builder.add_extension(extension, critical=is_critical)
     certificate = builder.sign(authority.key, hashes.SHA256())
     return LeafCertificate(
@@ -98,7 +101,7 @@ def issue(authority: Authority, identity: ProxyIdentity, now: float) -> LeafCert
 
 
 def _extensions(
-    authority: Authority, identity: ProxyIdentity, key: SigningKey
+    authority: Authority, identity: ProxyIdentity, key: SigningKey, *, has_twin: bool
 ) -> list[tuple[x509.ExtensionType, bool]]:
     names = [x509.UniformResourceIdentifier(uri) for uri in identity.uris]
     usages = [ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]
@@ -108,19 +111,28 @@ def _extensions(
         (x509.BasicConstraints(ca=False, path_length=None), True),
         (key_usage(digital_signature=True, key_encipherment=is_rsa), True),
         (x509.ExtendedKeyUsage(usages), False),
-        (_issuer(authority), False),
+        (_issuer(authority, has_twin=has_twin), False),
     ]
 
 
-def _issuer(authority: Authority) -> x509.AuthorityKeyIdentifier:
-    """What tells the authority apart from another one with the same name, which it may take the place of."""
+def _issuer(authority: Authority, *, has_twin: bool) -> x509.AuthorityKeyIdentifier:
+    """What tells the authority apart from another one with the same name, which it may take the place of.
+
+    Its serial number only where nothing else does: who renews a root keeps its key, and has another number.
+    """
     certificate = authority.certificate
+    identifier = _identifier(certificate)
+    if identifier is not None and not has_twin:
+        return x509.AuthorityKeyIdentifier(identifier, None, None)
+    return x509.AuthorityKeyIdentifier(identifier, [x509.DirectoryName(certificate.issuer)], certificate.serial_number)
+
+
+def _identifier(certificate: x509.Certificate) -> bytes | None:
     try:
         named = certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier)
     except x509.ExtensionNotFound:
-        issuer = [x509.DirectoryName(certificate.issuer)]
-        return x509.AuthorityKeyIdentifier(None, issuer, certificate.serial_number)
-    return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(named.value)
+        return None
+    return named.value.digest
 
 
 def _beside(authority: Authority) -> str:

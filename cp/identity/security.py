@@ -41,6 +41,9 @@ class MeshSecurity:
     callers_use_tls: bool
     """Whether callers speak TLS already: not right after PERMISSIVE was switched on."""
 
+    own_domains: tuple[str, ...] = ()
+    """The trust domains in which authorities of the mesh itself sign."""
+
 
 def security_of(world: World, mesh: str) -> MeshSecurity | None:
     """mTLS of a mesh; None where it is off. Equal in the next World is the same object there."""
@@ -59,7 +62,9 @@ class _Securities(Memo[World, str, MeshSecurity | None]):
             return None
         is_permissive = authority is not None and authority.mode == "PERMISSIVE"
         bundles = tuple(_bundles([(key, pem_blocks(record.certificates)), *_by_domain(records, trusts)]))
-        return MeshSecurity(is_permissive, bundles, record.callers or not is_permissive)
+        signed = {key if record.certificates else "", *(of_identity.domain for of_identity in records)}
+        own = tuple(bundle.domain for bundle in bundles if bundle.domain in signed)
+        return MeshSecurity(is_permissive, bundles, record.callers or not is_permissive, own)
 
 
 def _by_domain(records: Iterable[TrustRecord], trusts: Table) -> Iterator[_Trusted]:

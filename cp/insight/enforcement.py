@@ -13,6 +13,7 @@ from cp.resources.capabilities import MissingPart, missing_parts, parts_with_mtl
 from cp.resources.parse import finding
 from cp.resources.resource import Resource
 from cp.resources.world import World
+from cp.translate.view.reachability import PERMISSION
 
 MTLS_OFF: Final = "mtls-off"
 """The code of findings about what has an effect only with mTLS, where there is none."""
@@ -29,8 +30,13 @@ def parts_without_effect(world: World, resource: Resource) -> tuple[MissingPart,
 
 def parts_without_mtls(world: World, resource: Resource) -> tuple[MissingPart, ...]:
     """The parts of a resource that have no effect because its mesh has no mTLS."""
-    parts = resource.derived(only_with_mtls)
+    parts = () if decides_reach(world, resource.type) else resource.derived(only_with_mtls)
     return parts if parts and not has_mtls(world, resource.mesh) else ()
+
+
+def decides_reach(world: World, kind: str) -> bool:
+    """Whether policies of a kind say of whom proxies are told, with mTLS or without."""
+    return kind == PERMISSION and world.kinds.derives_reachability
 
 
 def has_mtls(world: World, mesh: str) -> bool:
@@ -55,7 +61,7 @@ def warnings_without_mtls(world: World, documents: Sequence[Document]) -> Iterat
     world = world.next(deciding, world.revision) if deciding else world
     for document in documents:
         parts = tuple(parts_with_mtls(document.key.type, document.data))
-        if parts and not has_mtls(world, document.key.mesh):
+        if parts and not has_mtls(world, document.key.mesh) and not decides_reach(world, document.key.type):
             root = world.kinds[document.key.type].root
             yield from (finding(document, MTLS_OFF, Severity.WARNING, warning(part, root)) for part in parts)
 

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 
 from cp.model.names import Destination, Identity, Key
+from cp.model.wording import few
 from cp.rules.merging import Conf, Layer, MergedConf, Origin, alone, merge, put, without
 from cp.translate.backend import BackendResult
 from cp.translate.compiler import CompiledProxy
@@ -23,13 +24,12 @@ from cp.translate.fragments import Fragment, Task
 from cp.translate.outbound import OutboundResult
 from cp.translate.proxy_class import ProxyClass
 from cp.translate.translator import Translator
+from cp.translate.view.backends import BackendKey, mark_of, reached
 from cp.translate.view.outbound_address import OutboundAddress
 from cp.translate.view.services import cluster_name
 
 _PLACEHOLDER_ADDRESS: Final = ("127.0.0.1", 1)
 """The address of the listener that is built for a destination without one."""
-
-_MOST_NAMES: Final = 3
 
 _Change: TypeAlias = Callable[[Conf], Conf]
 
@@ -47,6 +47,9 @@ class DestinationParts:
 
     backend: BackendResult | None
     """Its cluster; None where no route leads there."""
+
+    mark: str = ""
+    """What the name of its cluster ends with, where it is for some listeners of a gateway alone."""
 
     @property
     def is_whole(self) -> bool:
@@ -199,7 +202,7 @@ class DestinationParts:
         proxy_class = self.proxy_class
         try:
             tasks: Iterable[Task] = self.translator.backends.tasks(
-                proxy_class.world, self.mesh, self.destination, effective, proxy_class.caller
+                proxy_class.world, self.mesh, self.destination, effective, proxy_class.caller, mark=self.mark
             )
         except Exception:  # noqa: BLE001  # the cluster is not served, so its failure matters to no proxy
             return []
@@ -217,13 +220,13 @@ def _acts_on_listener(parts: DestinationParts, kind: str, change: _Change) -> bo
 
 def destination_parts(translator: Translator, proxy_class: ProxyClass, mesh: str) -> Iterator[DestinationParts]:
     """The parts of every destination that the proxies of a class call, or to which their routes lead."""
-    outbounds: dict[Destination, list[OutboundResult]] = {destination: [] for destination in proxy_class.backends}
+    outbounds: dict[BackendKey, list[OutboundResult]] = {key: [] for key in proxy_class.backends}
     for result in proxy_class.outbounds.values():
         if result.outbound.names or not proxy_class.caller.is_grpc:  # else there is nothing that it could call
             outbounds.setdefault(result.address.destination, []).append(result)
-    for destination, results in outbounds.items():
-        backend = proxy_class.backends.get(destination)
-        yield DestinationParts(translator, proxy_class, mesh, destination, tuple(results), backend)
+    for key, results in outbounds.items():
+        backend, mark = proxy_class.backends.get(key), mark_of(key)
+        yield DestinationParts(translator, proxy_class, mesh, reached(key), tuple(results), backend, mark)
 
 
 def fragments_of(proxy: CompiledProxy) -> Iterator[Fragment]:
@@ -232,6 +235,8 @@ def fragments_of(proxy: CompiledProxy) -> Iterator[Fragment]:
     yield from (fragment for backend in proxy.proxy_class.backends.values() for fragment in backend.fragments)
     yield from (reached.fragment for reached in proxy.inbounds)
     yield proxy.sidecar.fragment
+    if proxy.proxy_class.gateway is not None:
+        yield from proxy.proxy_class.gateway.fragments
     if proxy.capture_result is not None:
         yield proxy.capture_result.fragment
 
@@ -268,5 +273,4 @@ def _label(destination: Destination, *, with_port: bool) -> str:
 
 
 def _enumeration(names: list[str]) -> str:
-    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    return ", ".join(f"`{name}`" for name in names[:_MOST_NAMES]) + more
+    return few([f"`{name}`" for name in names])

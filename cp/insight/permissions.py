@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from cp.policies import ClientRule, Policy, Verdict
 from cp.resources.schema import decode
 from cp.rules import PolicyRules
-from cp.rules.merging import Origin
+from cp.rules.legacy import LegacyClient
+from cp.rules.merging import MergedConf, Origin
 from cp.translate.inbound import rules_side_by_side
 from generators.envoy.permissions import UriCondition, server_name_of, uri_conditions
 
@@ -31,6 +32,11 @@ class Permission:
     origin: Origin
     path: str
     """Where it is written in its document."""
+
+    @property
+    def item(self) -> str:
+        """The item of its document: of a legacy policy, which has one conf, the selector of the clients."""
+        return self.path if self.path.startswith("sources") else self.origin.item
 
     @property
     def line(self) -> int:
@@ -66,12 +72,29 @@ class CallJudgement:
         return self.decided_by is not None and self.decided_by.verdict is Verdict.ALLOW
 
 
-def permissions_at(policy: Policy[Any], rules: PolicyRules | None, index: int, mesh: str) -> tuple[Permission, ...]:
-    """All that permissions say about those who call an inbound; nothing if none selects it."""
-    return () if rules is None else tuple(_permissions(policy, rules, index, mesh))
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """What is said of those clients of an inbound who meet conditions."""
+
+    match: Mapping[str, Any]
+    conf: MergedConf
+    place: str = ""
+    """Where the clients are named, if that is what allows them."""
 
 
-def admission(permissions: Iterable[Permission], uris: Iterable[str], server_name: str) -> CallJudgement:
+def permissions_at(
+    policy: Policy[Any], rules: PolicyRules | None, index: int, mesh: str, legacy: Iterable[LegacyClient] = ()
+) -> tuple[Permission, ...]:
+    """All that permissions say about those who call an inbound; nothing if none selects it.
+
+    `legacy` is what legacy policies say of them, as far as it counts.
+    """
+    of_rules = () if rules is None else rules_side_by_side(rules, index)
+    judging = [_Said(match, combined.conf) for match, combined in of_rules]
+    return tuple(_permissions(policy, [*judging, *(_Said(each.match, each.conf, each.place) for each in legacy)], mesh))
+
+
+def judgement(permissions: Iterable[Permission], uris: Iterable[str], server_name: str) -> CallJudgement:
     """What becomes of a client with such a certificate. Who is denied by any may not call, whoever else allows it."""
     names, deciding = tuple(uris), dict[Verdict, Permission]()
     for permission in permissions:
@@ -83,18 +106,17 @@ def admission(permissions: Iterable[Permission], uris: Iterable[str], server_nam
     return CallJudgement(allowed_by, deciding.get(Verdict.SHADOW_DENY) if allowed_by is not None else None)
 
 
-def _permissions(policy: Policy[Any], rules: PolicyRules, index: int, mesh: str) -> Iterator[Permission]:
-    confs = [(match, combined.conf) for match, combined in rules_side_by_side(rules, index)]
-    client_rules = [ClientRule(match, decode(policy.conf, conf.value)) for match, conf in confs]
-    for place, verdict in policy.verdicts(client_rules):
-        field, path = confs[place][1].written(verdict.path)
+def _permissions(policy: Policy[Any], judging: Sequence[_Said], mesh: str) -> Iterator[Permission]:
+    client_rules = [ClientRule(each.match, decode(policy.conf, each.conf.value)) for each in judging]
+    for index, verdict in policy.verdicts(client_rules):
+        field, path = judging[index].conf.written(verdict.path)
         yield Permission(
             verdict.verdict,
             tuple(uri_conditions(verdict.client, mesh)),
             server_name_of(verdict.client),
             tuple(tuple(uri_conditions(client, mesh)) for client in verdict.unless),
             field.winner.origin,
-            path,
+            judging[index].place or path,
         )
 
 

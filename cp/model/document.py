@@ -18,6 +18,12 @@ class Source:
 
     file: str = ""
     lines: Lines = field(default_factory=Lines)
+    created: str = field(default="", compare=False)
+    """When the resource was made, as `cp.model.moments` writes it; empty where nobody knows.
+
+    Stores that are written keep it. In a folder it is what the document says of itself. Two places are equal whenever
+    what stands there was made.
+    """
 
     def line(self, path: str) -> int:
         """The line of a path or, if it does not exist, of the nearest value around it; 0 where no lines are known."""

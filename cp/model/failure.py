@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, TypeVar
 
 from cp.model.names import Key
+
+T = TypeVar("T")
 
 CODE: Final = "failed"
 """The code of findings about failures."""
 
 HINT: Final = "please report it, with this message; until then, change or remove what is named"
+
+WHOLE: Final = "all that it gets"
+"""The part of a proxy's configuration that is all of it."""
 
 _LONGEST: Final = 300
 
@@ -45,6 +51,14 @@ class Failure:
 
 def failure(error: Exception, part: str = "", kind: str = "") -> Failure:
     return Failure(part, reason(error), kind)
+
+
+def made_or_failure(make: Callable[[], T], part: str) -> T | Failure:
+    """What is made or, whatever went wrong, the failure: it is one proxy's, and all others go on."""
+    try:
+        return make()
+    except Exception as error:  # noqa: BLE001  # whatever it is, it is one proxy's
+        return failure(error, part)
 
 
 def reason(error: Exception) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NewType
+from typing import Final, NewType
+
+DEFAULT_MESH: Final = "default"
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -12,8 +12,6 @@ from typing import Final
 
 import msgspec
 
-from cp.model import regex
-
 CLUSTER: Final = "koguma:metrics"
 METADATA: Final = "koguma.metrics"
 FIELD: Final = "orders"
@@ -31,7 +29,7 @@ class MetricSelection(msgspec.Struct, frozen=True):
             return name.startswith(self.text)
         if self.how == "Contains":
             return self.text in name
-        return regex.occurs(self.text, name) if self.how == "Regex" else name == self.text
+        return _occurs(self.text, name) if self.how == "Regex" else name == self.text
 
 
 class PushedApplication(msgspec.Struct, frozen=True):
@@ -93,3 +91,9 @@ def read(text: str) -> PushOrders | None:
         return msgspec.json.decode(text, type=PushOrders)
     except msgspec.MsgspecError:
         return None
+
+
+def _occurs(pattern: str, name: str) -> bool:
+    from cp.model import regex  # noqa: PLC0415  # an agent reads hardly any expression, and RE2 is large
+
+    return regex.occurs(pattern, name)

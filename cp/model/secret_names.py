@@ -73,14 +73,14 @@ def kept_from(secret: Document, reader: Key) -> Violation | None:
 
     Who may write the document need not have any right to Secrets, and what it comes to is sent to proxies.
     """
-    if not _is_own(secret) or secret.key in _of_reader(secret.key, reader):
+    if not is_own(secret) or secret.key in _of_reader(secret.key, reader):
         return None
     text = f"the Secret `{secret.key.name}` is the control plane's own, and is given to nobody"
     return Violation("", text, "name a Secret that you have stored")
 
 
-def _is_own(secret: Document) -> bool:
-    """Whether it is the control plane's. Names that people may choose too count where it has made the Secret."""
+def is_own(secret: Document) -> bool:
+    """Whether a Secret is the control plane's. Names that people may choose too count where it has made the Secret."""
     key = secret.key
     starts = (f"{key.mesh}{_BUILT_IN}", *_OF_TOKENS)
     is_named = is_trust_record(key) or key.name.startswith(starts)

@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from cp.model.document import Document, Source
 from cp.model.lines import Lines
-from cp.model.names import Key
+from cp.model.moments import moment, timestamp
+from cp.model.names import DEFAULT_MESH, Key
 from cp.model.roles import role
 from cp.model.violation import Finding, Severity
 from cp.model.yaml import NotYaml, ParsedYaml, parse_all
@@ -20,16 +21,24 @@ from cp.model.yaml import NotYaml, ParsedYaml, parse_all
 GLOBAL: Final = frozenset({"Mesh", "HostnameGenerator", "Zone", "GlobalSecret"})
 """Types that belong to no mesh."""
 
-INLINED: Final = frozenset({"Mesh", "Dataplane", "ExternalService", "MeshGateway", "Secret", "GlobalSecret", "Zone"})
-"""Types whose fields stand beside `type` and `name`. All others have them under `spec`."""
+LEGACY_POLICIES: Final = frozenset(
+    {
+        *("TrafficPermission", "TrafficRoute", "Timeout", "Retry", "CircuitBreaker", "HealthCheck", "RateLimit"),
+        *("FaultInjection", "TrafficLog", "TrafficTrace", "ProxyTemplate", "MeshGatewayRoute", "VirtualOutbound"),
+    }
+)
+"""The policies of Kuma's first versions."""
 
-DEFAULT_MESH: Final = "default"
+INLINED: Final = LEGACY_POLICIES | {
+    *("Mesh", "Dataplane", "ExternalService", "MeshGateway", "Secret", "GlobalSecret", "Zone"),
+}
+"""Types whose fields stand beside `type` and `name`. All others have them under `spec`."""
 
 MESH_LABEL: Final = "kuma.io/mesh"
 NAME_LABEL: Final = "kuma.io/display-name"
 NAMESPACE_LABEL: Final = "k8s.kuma.io/namespace"
 SET_BY_CONTROL_PLANE: Final = frozenset({"creationTime", "modificationTime", "kri"})
-"""Fields that a control plane adds and Kuma's tools send back. They are left out of what is stored."""
+"""Fields that a control plane adds and Kuma's tools send back. They are left out of the data that is stored."""
 
 _WITH_SNIS: Final = frozenset({"MeshExternalService", "MeshMultiZoneService", "MeshService"})
 """Types with a field `snis`, which Kuma's control plane adds too."""
@@ -92,6 +101,13 @@ def universal(data: dict[str, Any]) -> dict[str, Any]:
     return out if spec is None else out | {"spec": spec}
 
 
+def creation_time(data: Mapping[str, Any]) -> str:
+    """When a resource of either form says that it was made (`Source.created`); empty where it does not."""
+    written = data.get("creationTime") or _mapping(data.get("metadata")).get("creationTimestamp")
+    made = moment(written)
+    return "" if made is None else timestamp(made)
+
+
 def _is_added(kind: Any, field: str) -> bool:
     return field in SET_BY_CONTROL_PLANE or (field == "snis" and kind in _WITH_SNIS)
 
@@ -134,7 +150,7 @@ def _document(parsed: ParsedYaml, file: str) -> Document | Finding:
         line = parsed.lines.of("spec")
         return replace(_finding("invalid", fault, file, line), resource=key_of(resource), path="spec")
     lines = _universal_lines(parsed.lines, resource["type"]) if kubernetes else parsed.lines
-    return Document(key_of(resource), resource, Source(file, lines))
+    return Document(key_of(resource), resource, Source(file, lines, creation_time(data)))
 
 
 def _without(field: str, parsed: ParsedYaml, file: str) -> Finding:

@@ -19,11 +19,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, Protoc
 
 from cp.model.violation import Violation, at
 from cp.resources.core import CORE
+from cp.resources.engine import DEFAULT_ENGINE, Engine
 from cp.resources.kinds import DocumentMeta, Kind, Kinds
+from cp.resources.mesh import MESH, mesh_kind
 from cp.resources.spec import PolicySpec
 from generators.proxy import Protocol as ServiceProtocol
 
 if TYPE_CHECKING:
+    from envoy.extensions.filters.network.http_connection_manager.v3.http_connection_manager_pb2 import HttpFilter
+
     from cp.model.duration import Duration
     from cp.model.names import Identity
     from cp.model.target import BackendRef
@@ -168,10 +172,23 @@ class UnsetField:
     """Whether the generator chose the value. Otherwise it is what Envoy does where nothing is configured."""
 
 
+@dataclass(frozen=True, slots=True)
+class MetricsPage:
+    """Where the metrics of a proxy are, at the address of the proxy."""
+
+    port: int
+    path: str
+    client: str = ""
+    """Which collector it is for; empty: any."""
+
+
 class Policy(Generic[Conf]):
     """One policy. Hooks that it leaves alone do nothing."""
 
     kind: ClassVar[Kind]
+    legacy_kinds: ClassVar[tuple[Kind, ...]] = ()
+    """Kinds of legacy policies that only this policy can judge: they are written in Envoy's terms."""
+
     order: ClassVar[int]
     conf: ClassVar[type[Any]]
     """The schema of a merged conf."""
@@ -179,11 +196,20 @@ class Policy(Generic[Conf]):
     is_route: ClassVar[bool] = False
     """Whether its conf is a table of routes; then `shape` is called, and no other hook."""
 
+    gateway_protocols: ClassVar[frozenset[ServiceProtocol]] = frozenset()
+    """The protocols of listeners of a gateway on which it has routes; of each protocol one policy alone."""
+
     outbound_default: ClassVar[Mapping[str, Any]] = {}
     """What holds for a destination, field by field, where no policy says anything."""
 
     inbound_default: ClassVar[Mapping[str, Any]] = {}
     """The same for an inbound."""
+
+    gateway_default: ClassVar[Mapping[str, Any]] = {}
+    """What holds on a gateway for what it calls, over `outbound_default`."""
+
+    entrance_default: ClassVar[Mapping[str, Any]] = {}
+    """What holds on a gateway for its clients."""
 
     targets: ClassVar[AllowedTargets]
     """Which kinds a targetRef may have at each level."""
@@ -248,7 +274,7 @@ class Policy(Generic[Conf]):
         del conf
         return capture
 
-    def admit(self, conf: Conf, inbound: Inbound) -> Inbound:
+    def secure(self, conf: Conf, inbound: Inbound) -> Inbound:
         """Decide how callers speak with an inbound, before anything is built."""
         del conf
         return inbound
@@ -266,6 +292,11 @@ class Policy(Generic[Conf]):
         del table
         return frozenset()
 
+    def fields_of_caller(self, conf: Conf) -> frozenset[str]:
+        """The same of one conf, whoever wrote it: what legacy policies come to is in none of these documents."""
+        del conf
+        return frozenset()
+
     def cluster(self, conf: Conf, draft: ClusterDraft) -> None:
         """Write into one upstream cluster. `draft.is_local`: the cluster of the proxy's own workload."""
 
@@ -274,6 +305,17 @@ class Policy(Generic[Conf]):
 
     def listener(self, conf: Conf, draft: ListenerDraft) -> None:
         """Write into a listener, its connection manager or its TCP proxy. `draft.is_inbound`: that of an inbound."""
+
+    def entrance(self, conf: Conf, draft: ListenerDraft) -> None:
+        """Write into a listener of a gateway what holds for its clients: what a `from` item or a rule says."""
+
+    def switched_filters(self, conf: Conf) -> Sequence[HttpFilter]:
+        """The HTTP filters of a gateway that a row with this conf switches on, in `route`; unswitched they do nothing.
+
+        Of filters for several confs, those for the one are the first of those for the other.
+        """
+        del conf
+        return ()
 
     def route(self, conf: Conf, draft: RouteDraft) -> None:
         """Write into one route. Fields that the conf of the route leaves open come from that of the service."""
@@ -294,6 +336,11 @@ class Policy(Generic[Conf]):
 
     def sidecar(self, conf: Conf, draft: SidecarDraft) -> None:
         """Write the resources that a proxy has beside its inbounds and outbounds."""
+
+    def metrics_pages(self, conf: Conf) -> Iterator[MetricsPage]:
+        """Say where collectors find the metrics of a proxy: what `sidecar` makes for them."""
+        del conf
+        yield from ()
 
     def finish(self, conf: Conf, built: Built) -> None:
         """Change what all policies together have written. Changes that cannot be made go into `built.problems`."""
@@ -327,9 +374,14 @@ def discover() -> tuple[Policy[Any], ...]:
     return ordered([module.POLICY for module in modules])
 
 
-def kinds(policies: Policies) -> Kinds:
-    """Every kind of resource there is: those of the core, and one for each policy."""
-    return Kinds(*CORE, *(policy.kind for policy in policies))
+def kinds(policies: Policies, engine: Engine = DEFAULT_ENGINE, *, derives_reachability: bool = False) -> Kinds:
+    """Every kind of resource there is: those of the core, and one for each policy.
+
+    A Mesh that names no engine has the one that is given. `derives_reachability`: as in `Kinds`.
+    """
+    core = (mesh_kind(engine) if kind is MESH else kind for kind in CORE)
+    of_policies = (kind for policy in policies for kind in (policy.kind, *policy.legacy_kinds))
+    return Kinds(*core, *of_policies, derives_reachability=derives_reachability)
 
 
 def ordered(policies: Sequence[Policy[Any]]) -> tuple[Policy[Any], ...]:

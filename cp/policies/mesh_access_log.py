@@ -31,8 +31,10 @@
     backends[].openTelemetry.attributes[].key
     backends[].openTelemetry.attributes[].value
 
+Of an inbound over TLS: for some clients the same in place of what is for all, with a filter that tells them apart.
 Formats may have Envoy's operators, and %KUMA_MESH% and the like. Of a route: the same with a filter by its name; what
-takes such a route is not in the logs of its service.
+takes such a route is not in the logs of its service. On a builtin gateway, of `to` items: the same, and where hostnames
+share a port without TLS, with a filter by the end of the names of their rows.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ from envoy.extensions.access_loggers.stream.v3.stream_pb2 import StdoutAccessLog
 
 from cp.model.envelope import sealed
 from cp.model.violation import Violation, at
-from cp.policies import Policy, in_spec
+from cp.policies import ClientRule, Policy, in_spec
 from cp.resources import deprecated
 from cp.resources.checks import absent, file_path, must_be_set
 from cp.resources.complete import completed
@@ -61,7 +63,7 @@ from cp.resources.spec import PolicySpec, SpecItem, SpecRule
 from cp.resources.targets import GATEWAY, HTTP_ROUTE, PROXIES, SERVICES, TCP_ROUTE, AllowedTargets
 from cp.resources.telemetry import OpenTelemetryConf, authority, collector, endpoints_deprecated, is_collector_address
 from cp.rules.matching import in_force
-from generators.build.access_logs import access_log, add_logs, except_routes, of_routes
+from generators.build.access_logs import access_log, add_logs, except_routes, of_clients, of_routes
 from generators.build.collectors import Otlp, write_grpc
 from generators.envoy.log_formats import (
     OF_CONNECTIONS,
@@ -78,6 +80,7 @@ if TYPE_CHECKING:
 
     from cp.resources.world import Table
     from generators.drafts import ListenerDraft, RouteDraft
+    from generators.proxy import Route
 
 
 class JsonField(Schema, frozen=True):
@@ -258,7 +261,7 @@ class MeshAccessLog(Policy[Conf]):
         validate=validate,
         deprecations=deprecations,
         complete=completed(SCHEMA_DEFAULTS),
-        policy=PolicyShape(to=True, from_=True, rules=True, from_as_rules=True),
+        policy=PolicyShape(to=True, from_=True, rules=True, from_as_rules=True, fields_of_clients=("backends",)),
     )
     order = 600
     conf = Conf
@@ -268,16 +271,24 @@ class MeshAccessLog(Policy[Conf]):
         items = (item for policy in in_force(table) for item in policy.spec.to or ())
         return frozenset(field for item in items for field in _asked(item.default))
 
+    def fields_of_caller(self, conf: Conf) -> frozenset[str]:
+        return frozenset(_asked(conf))
+
     def listener(self, conf: Conf, draft: ListenerDraft) -> None:
         add_logs(draft, _logs(conf, draft))
 
     def routes_with_own_confs(self, routes: Sequence[tuple[RouteDraft, Conf]], draft: ListenerDraft) -> None:
-        except_routes(draft, (route.site.name for route, _ in routes))
-        names: dict[bytes, tuple[Conf, list[str]]] = {}
+        except_routes(draft, [route.site for route, _ in routes])
+        alike: dict[bytes, tuple[Conf, list[Route]]] = {}
         for route, conf in routes:
-            names.setdefault(msgspec.json.encode(conf), (conf, []))[1].append(route.site.name)
-        for conf, route_names in names.values():
-            add_logs(draft, [of_routes(log, route_names) for log in _logs(conf, draft)])
+            alike.setdefault(msgspec.json.encode(conf), (conf, []))[1].append(route.site)
+        for conf, sites in alike.values():
+            left_out = [route.site for route, _ in routes if route.site not in sites]
+            add_logs(draft, [of_routes(log, sites, left_out) for log in _logs(conf, draft)])
+
+    def clients(self, rules: Sequence[ClientRule[Conf]], draft: ListenerDraft) -> None:
+        if draft.over_tls:
+            of_clients(draft, [(rule.match, _logs(rule.conf, draft)) for rule in rules if rule.match])
 
 
 def _asked(conf: Conf | None) -> Iterator[str]:

@@ -11,7 +11,8 @@
     http[].responseBandwidth.limit       FaultRateLimit.fixed_limit, in whole KiB/s
     http[].responseBandwidth.percentage  FaultRateLimit.percentage
 
-On the side of the service that is called; for a gateway on its own. Clients tell what tags they have in the header
+On the side of the service that is called. On a builtin gateway, of `to` items, in Route.typed_per_filter_config: the
+filters of the listener do nothing by themselves. Clients tell what tags they have in the header
 `x-kuma-tags`, as soon as some policy of the mesh asks for that.
 """
 
@@ -45,12 +46,12 @@ from cp.resources.targets import (
     only_without_gateways,
 )
 from cp.rules.matching import in_force, target_of
-from generators.envoy.clients import TAGS_HEADER, by_tags, first_fitting
+from generators.envoy.clients import by_tags, first_fitting, without_tags
 from generators.envoy.edit import pack, set_duration, set_percentage
 
 if TYPE_CHECKING:
     from cp.resources.world import Table
-    from generators.drafts import ListenerDraft
+    from generators.drafts import ListenerDraft, RouteDraft
 
 
 class Abort(Schema, frozen=True):
@@ -169,26 +170,45 @@ class MeshFaultInjection(Policy[Conf]):
         if draft.is_inbound and draft.manager is not None:
             draft.http_filters.extend(_filters(conf))
 
+    def switched_filters(self, conf: Conf) -> Sequence[HttpFilter]:
+        return [HttpFilter(name=name, typed_config=pack(HTTPFault())) for name, _ in _named(conf)]
+
+    def route(self, conf: Conf, draft: RouteDraft) -> None:
+        if draft.is_gateway:
+            for name, fault in _named(conf):
+                draft.message.typed_per_filter_config[name].CopyFrom(pack(_message(fault)))
+
     def clients(self, rules: Sequence[ClientRule[Conf]], draft: ListenerDraft) -> None:
-        """`from` and `rules` are two lists of rules. The first rule of each that matches a client acts."""
+        """`from` and `rules` are two lists of rules. The first rule of each that matches a client acts.
+
+        Rules of one policy alone, as a FaultInjection has, act beside all others.
+        """
         if draft.manager is None or draft.table is None:
             return
-        from_items = [rule for rule in rules if "tags" in rule.match]
-        of_rules = [rule for rule in rules if "tags" not in rule.match]
+        merged = [rule for rule in rules if not rule.policy]
+        from_items = [rule for rule in merged if "tags" in rule.match]
+        of_rules = [rule for rule in merged if "tags" not in rule.match]
+        by_themselves = [[rule] for rule in rules if rule.policy]
         for_all = [http_filter for http_filter in draft.http_filters if http_filter.name == _FILTER]
         draft.http_filters = [http_filter for http_filter in draft.http_filters if http_filter.name != _FILTER]
-        for client_rules in (from_items, of_rules):
+        for client_rules in (from_items, of_rules, *by_themselves):
             filters = [(rule.match, _filters(rule.conf)) for rule in client_rules]
             draft.http_filters.extend(first_fitting(filters, over_tls=draft.over_tls))
         if not of_rules:  # of which the faults for all clients would be the last
             draft.http_filters.extend(for_all)
         if any(by_tags(rule.match) for rule in rules):
-            draft.table.request_headers_to_remove.append(TAGS_HEADER)
+            without_tags(draft.table)
 
 
 def _filters(conf: Conf) -> list[HttpFilter]:
     faults = (_message(fault) for fault in conf.http or ())
     return [HttpFilter(name=_FILTER, typed_config=pack(fault)) for fault in faults]
+
+
+def _named(conf: Conf) -> Iterator[tuple[str, Fault]]:
+    """The faults with names of their own, by which a row switches on its own."""
+    for index, fault in enumerate(conf.http or ()):
+        yield f"{_FILTER}.{index}" if index else _FILTER, fault
 
 
 def _message(fault: Fault) -> HTTPFault:

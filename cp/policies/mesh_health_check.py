@@ -33,6 +33,7 @@ tcp                               HealthCheck.tcp_health_check, of all else, and
 tcp.disabled                      no check
 tcp.send                          TcpHealthCheck.send
 tcp.receive                       TcpHealthCheck.receive
+checker                           http: that check, whatever the service speaks; a HealthCheck can mean that
 
 A service has one check: that of its protocol or, failing that, that of TCP.
 Texts are sent and expected as they are written.
@@ -42,7 +43,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from envoy.extensions.health_check.event_sinks.file.v3.file_pb2 import HealthCheckEventFileSink
 from envoy.type.v3.http_pb2 import CodecClientType
@@ -106,6 +107,12 @@ class Conf(Schema, frozen=True):
     grpc: GrpcCheck | None = None
 
 
+class EffectiveConf(Conf, frozen=True):
+    """What a conf can come to: a HealthCheck chooses its check, whatever the service speaks."""
+
+    checker: Literal["http"] | None = None
+
+
 class Spec(PolicySpec, frozen=True):
     to: list[SpecItem[Conf]] | None = None
 
@@ -166,7 +173,7 @@ def deprecations(spec: Spec, _meta: DocumentMeta) -> Iterator[Violation]:
             yield Violation(f"spec.{path}.healthyPanicThreshold", "is deprecated here", hint)
 
 
-class MeshHealthCheck(Policy[Conf]):
+class MeshHealthCheck(Policy[EffectiveConf]):
     kind = Kind(
         name="MeshHealthCheck",
         short="mhc",
@@ -177,7 +184,7 @@ class MeshHealthCheck(Policy[Conf]):
         policy=PolicyShape(to=True),
     )
     order = 1200
-    conf = Conf
+    conf = EffectiveConf
     targets = TARGETS
     section_protocols = MappingProxyType({"http": HTTP_PROTOCOLS - {Protocol.GRPC}, "grpc": frozenset({Protocol.GRPC})})
     sections_for_all_protocols = frozenset({"tcp"})
@@ -197,7 +204,7 @@ class MeshHealthCheck(Policy[Conf]):
         }
     )
 
-    def cluster(self, conf: Conf, draft: ClusterDraft) -> None:
+    def cluster(self, conf: EffectiveConf, draft: ClusterDraft) -> None:
         if conf.healthy_panic_threshold is not None:
             draft.cluster.common_lb_config.healthy_panic_threshold.value = float(conf.healthy_panic_threshold)
         if conf.fail_traffic_on_panic is True:
@@ -212,9 +219,10 @@ class MeshHealthCheck(Policy[Conf]):
             _write_checker(message, checker, draft.protocol)
 
 
-def _checker(conf: Conf, protocol: Protocol) -> HttpCheck | GrpcCheck | TcpCheck | None:
+def _checker(conf: EffectiveConf, protocol: Protocol) -> HttpCheck | GrpcCheck | TcpCheck | None:
     """The check of the protocol; without it, or if it is disabled, the one of TCP, which every protocol runs over."""
-    own = conf.grpc if protocol is Protocol.GRPC else conf.http if protocol.is_http else None
+    of_protocol = conf.grpc if protocol is Protocol.GRPC else conf.http if protocol.is_http else None
+    own = conf.http if conf.checker == "http" else of_protocol
     return next((check for check in (own, conf.tcp) if check is not None and check.disabled is not True), None)
 
 

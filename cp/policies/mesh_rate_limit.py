@@ -1,4 +1,4 @@
-"""MeshRateLimit: how many requests and connections an inbound takes, and what it answers to the others.
+"""MeshRateLimit: how many requests and connections an inbound or a gateway takes, and what it answers to the others.
 
 local                                   each proxy counts for itself
 local.http                              envoy.filters.http.local_ratelimit
@@ -20,8 +20,12 @@ local.tcp.disabled                      no filter
 local.tcp.connectionRate                LocalRateLimit.token_bucket
 local.tcp.connectionRate.num            TokenBucket.max_tokens, tokens_per_fill
 local.tcp.connectionRate.interval       TokenBucket.fill_interval
+atCaller                                local.http in the listener of who calls: a RateLimit of an ExternalService
 
 All connections to an inbound share one bucket. Of several rules with matches a client is held to the most specific.
+
+On a builtin gateway, of `to` items: local.http stands in Route.typed_per_filter_config, so each row of a route table
+has a bucket of its own, and local.tcp in the chain of a TCP listener. The filter of the listener does nothing alone.
 """
 
 from __future__ import annotations
@@ -35,15 +39,14 @@ from envoy.config.listener.v3.listener_components_pb2 import Filter
 from envoy.extensions.filters.http.local_ratelimit.v3.local_rate_limit_pb2 import LocalRateLimit as HttpLimit
 from envoy.extensions.filters.network.http_connection_manager.v3.http_connection_manager_pb2 import HttpFilter
 from envoy.extensions.filters.network.local_ratelimit.v3.local_rate_limit_pb2 import LocalRateLimit as ConnectionLimit
-from envoy.type.v3.http_status_pb2 import StatusCode
 
 from cp.model.duration import Duration
 from cp.model.numbers import Natural
 from cp.model.violation import Violation, at
 from cp.policies import HTTP_PROTOCOLS, ClientRule, Policy, in_spec
 from cp.resources import deprecated
-from cp.resources.checks import above_zero, absent
-from cp.resources.headers import HeaderChanges, header_changes
+from cp.resources.checks import FIRST_ERROR, above_zero, absent, status_of_answer
+from cp.resources.headers import MOST_IN_ANSWER, HeaderChanges, header_changes, most_in_answer
 from cp.resources.kinds import DocumentMeta, Kind, PolicyShape
 from cp.resources.matches import client_match
 from cp.resources.schema import Schema
@@ -56,7 +59,7 @@ from cp.resources.targets import (
     only_with_gateways,
     only_without_gateways,
 )
-from generators.envoy.clients import first_fitting
+from generators.envoy.clients import by_tags, first_fitting, without_tags
 from generators.envoy.edit import add_header, literal, pack, set_duration
 from generators.proxy import Protocol
 
@@ -64,7 +67,7 @@ if TYPE_CHECKING:
     from envoy.config.core.v3.base_pb2 import RuntimeFractionalPercent
     from envoy.type.v3.token_bucket_pb2 import TokenBucket
 
-    from generators.drafts import ListenerDraft
+    from generators.drafts import ListenerDraft, RouteDraft
 
 
 class Rate(Schema, frozen=True):
@@ -97,6 +100,12 @@ class Conf(Schema, frozen=True):
     local: Local | None = None
 
 
+class EffectiveConf(Conf, frozen=True):
+    """What a conf can come to: a RateLimit of an ExternalService acts where that is called."""
+
+    at_caller: bool | None = None
+
+
 class Spec(PolicySpec, frozen=True):
     to: list[SpecItem[Conf]] | None = None
     from_: list[SpecItem[Conf]] | None = msgspec.field(name="from", default=None)
@@ -106,13 +115,9 @@ class Spec(PolicySpec, frozen=True):
 TARGETS: Final = AllowedTargets(top_system=(GATEWAY, HTTP_ROUTE), to=("Mesh",), from_=("Mesh",))
 
 _SHORTEST_INTERVAL: Final = Duration.parse("50ms")
-_FIRST_ERROR: Final = 400
-_STATUSES: Final = frozenset(StatusCode.values())
-_MOST_HEADERS: Final = 10
-"""Envoy accepts no more headers than these for one answer."""
-
 _ALL: Final = 100
 _HTTP_FILTER: Final = "envoy.filters.http.local_ratelimit"
+_STATISTICS: Final = "rate_limit"
 _NETWORK_FILTER: Final = "envoy.filters.network.local_ratelimit"
 
 
@@ -152,13 +157,10 @@ def _http(http: LocalHttp) -> Iterator[Violation]:
 
 
 def _answer(answer: OnRateLimit) -> Iterator[Violation]:
-    yield from above_zero("status", answer.status, "leave it out for 429")
-    if answer.status is not None and answer.status >= _FIRST_ERROR and answer.status not in _STATUSES:
-        yield Violation("status", f"`{answer.status}` is no status that Envoy answers with", "write for example 429")
+    yield from status_of_answer("status", answer.status)
     if answer.headers is not None:
         yield from at("headers", header_changes(answer.headers))
-        if len(answer.headers.set or ()) + len(answer.headers.add or ()) > _MOST_HEADERS:
-            yield Violation("headers", f"are more than {_MOST_HEADERS}, and Envoy takes no more in one answer")
+        yield from most_in_answer("headers", len(answer.headers.set or ()) + len(answer.headers.add or ()))
 
 
 def _tcp(tcp: LocalTcp) -> Iterator[Violation]:
@@ -192,12 +194,12 @@ def deprecations(spec: Spec, _meta: DocumentMeta) -> Iterator[Violation]:
     for path, _, conf in spec.confs():
         http = conf.local.http if conf is not None and conf.local is not None else None
         status = http.on_rate_limit.status if http is not None and http.on_rate_limit is not None else None
-        if status is not None and status < _FIRST_ERROR:
+        if status is not None and status < FIRST_ERROR:
             where = f"spec.{path}.local.http.onRateLimit.status"
             yield Violation(where, f"`{status}` is deprecated: it does not tell of an error", "write 400 or higher")
 
 
-class MeshRateLimit(Policy[Conf]):
+class MeshRateLimit(Policy[EffectiveConf]):
     kind = Kind(
         name="MeshRateLimit",
         short="mrl",
@@ -208,37 +210,53 @@ class MeshRateLimit(Policy[Conf]):
         policy=PolicyShape(to=True, from_=True, rules=True, from_as_rules=True),
     )
     order = 900
-    conf = Conf
+    conf = EffectiveConf
     targets = TARGETS
     section_protocols = MappingProxyType({"local.http": HTTP_PROTOCOLS, "local.tcp": frozenset({Protocol.TCP})})
+    section_settings = frozenset({"atCaller"})
 
-    def listener(self, conf: Conf, draft: ListenerDraft) -> None:
-        if not draft.is_inbound:
-            return
-        if draft.manager is not None:
+    def listener(self, conf: EffectiveConf, draft: ListenerDraft) -> None:
+        is_caller = conf.at_caller is True and not draft.is_gateway
+        if draft.manager is not None and (draft.is_inbound or is_caller):
             draft.http_filters.extend(_http_filters(conf))
-        elif draft.tcp is not None:
+        elif draft.tcp is not None and (draft.is_inbound or draft.is_gateway):
             draft.network_filters.extend(_network_filters(conf))
 
-    def clients(self, rules: Sequence[ClientRule[Conf]], draft: ListenerDraft) -> None:
+    def switched_filters(self, conf: EffectiveConf) -> Sequence[HttpFilter]:
+        without_limit = HttpFilter(name=_HTTP_FILTER, typed_config=pack(HttpLimit(stat_prefix=_STATISTICS)))
+        return [without_limit] if _http_limit(conf) is not None else []
+
+    def route(self, conf: EffectiveConf, draft: RouteDraft) -> None:
+        limit = _http_limit(conf)
+        if draft.is_gateway and limit is not None:
+            draft.message.typed_per_filter_config[_HTTP_FILTER].CopyFrom(pack(limit))
+
+    def clients(self, rules: Sequence[ClientRule[EffectiveConf]], draft: ListenerDraft) -> None:
         """Replaces the filters that `listener` wrote for all clients: those are the last of the rules."""
         if draft.manager is not None:
             draft.http_filters = [http_filter for http_filter in draft.http_filters if http_filter.name != _HTTP_FILTER]
             filters = [(rule.match, _http_filters(rule.conf)) for rule in rules]
             draft.http_filters.extend(first_fitting(filters, over_tls=draft.over_tls))
+        if draft.table is not None and any(by_tags(rule.match) for rule in rules):
+            without_tags(draft.table)
 
 
 def _http_filters(conf: Conf) -> list[HttpFilter]:
+    limit = _http_limit(conf)
+    return [HttpFilter(name=_HTTP_FILTER, typed_config=pack(limit))] if limit is not None else []
+
+
+def _http_limit(conf: Conf) -> HttpLimit | None:
     http = conf.local.http if conf.local is not None else None
     if http is None or http.disabled or not _is_limit(http.request_rate):
-        return []
-    limit = HttpLimit(stat_prefix="rate_limit")
+        return None
+    limit = HttpLimit(stat_prefix=_STATISTICS)
     _fill(limit.token_bucket, http.request_rate)
     _always(limit.filter_enabled, "local_rate_limit_enabled")
     _always(limit.filter_enforced, "local_rate_limit_enforced")
     if http.on_rate_limit is not None:
         _write_answer(limit, http.on_rate_limit)
-    return [HttpFilter(name=_HTTP_FILTER, typed_config=pack(limit))]
+    return limit
 
 
 def _network_filters(conf: Conf) -> list[Filter]:
@@ -267,11 +285,11 @@ def _always(field: RuntimeFractionalPercent, key: str) -> None:
 
 
 def _write_answer(limit: HttpLimit, answer: OnRateLimit) -> None:
-    if answer.status is not None and answer.status >= _FIRST_ERROR:
+    if answer.status is not None and answer.status >= FIRST_ERROR:
         limit.status.code = answer.status  # type: ignore[assignment]  # an enum on the wire, a number in documents
     changes = answer.headers or HeaderChanges()
     headers = [(header, False) for header in changes.set or ()] + [(header, True) for header in changes.add or ()]
-    for header, append in headers[:_MOST_HEADERS]:
+    for header, append in headers[:MOST_IN_ANSWER]:
         add_header(limit.response_headers_to_add, header.name, literal(header.value), append=append)
 
 

@@ -45,7 +45,7 @@ Of an HTTP service (`http`) and of a gRPC service (`grpc`), in RouteAction.retry
     grpc.rateLimitedBackOff.maxInterval
     grpc.retryOn                             RetryPolicy.retry_on
 
-Without a policy nothing is tried again.
+Without a policy nothing is tried again. On a builtin gateway a row is as of a gRPC service if all of its backends are.
 """
 
 from __future__ import annotations
@@ -395,7 +395,7 @@ def _write_rate_limited(message: RetryPolicy.RateLimitedRetryBackOff, back_off: 
 
 
 def _write_http(message: RetryPolicy, http: HttpRetry) -> None:
-    statuses = [condition for condition in http.retry_on or () if condition in _STATUSES]
+    statuses = [condition for condition in http.retry_on or () if condition.isdigit()]
     methods = [condition.removeprefix(_METHOD) for condition in http.retry_on or () if condition.startswith(_METHOD)]
     conditions = [_ENVOY_CONDITIONS[condition] for condition in http.retry_on or () if condition in _ENVOY_CONDITIONS]
     if statuses:

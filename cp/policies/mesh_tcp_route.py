@@ -107,6 +107,7 @@ class MeshTCPRoute(Policy[TcpRouteRule]):
     conf = TcpRouteRule
     targets = TARGETS
     is_route = True
+    gateway_protocols = frozenset({Protocol.TCP})
 
     def shape(self, rules: Sequence[RouteRule], outbound: Outbound, backends: Backends) -> Outbound:
         """A MeshHTTPRoute for the same destination takes precedence.

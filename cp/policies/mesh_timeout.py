@@ -10,12 +10,22 @@
     http.maxStreamDuration       HttpProtocolOptions.common_http_protocol_options.max_stream_duration
     http.maxConnectionDuration   HttpProtocolOptions.common_http_protocol_options.max_connection_duration
 
-Zero switches a timeout off; an absent one keeps the default.
+Zero switches a timeout off; an absent one keeps the default. Of an inbound, those in `RouteAction` can differ between
+clients over TLS.
+
+On a builtin gateway `to` is written into rows and clusters alone. What a `from` item or a rule says is for its clients:
+
+    idleTimeout                  HttpConnectionManager.common_http_protocol_options.idle_timeout; TcpProxy.idle_timeout
+    http.requestTimeout          HttpConnectionManager.request_timeout
+    http.streamIdleTimeout       HttpConnectionManager.stream_idle_timeout
+    http.requestHeadersTimeout   HttpConnectionManager.request_headers_timeout
+    http.maxStreamDuration       HttpConnectionManager.common_http_protocol_options.max_stream_duration
+    http.maxConnectionDuration   HttpConnectionManager.common_http_protocol_options.max_connection_duration
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -23,7 +33,7 @@ import msgspec
 
 from cp.model.duration import Duration
 from cp.model.violation import Violation, at
-from cp.policies import HTTP_PROTOCOLS, LimitedTime, Policy, TimeLimit, UnsetField, in_spec
+from cp.policies import HTTP_PROTOCOLS, ClientRule, LimitedTime, Policy, TimeLimit, UnsetField, in_spec
 from cp.resources.checks import above_zero, absent, not_negative, set_fields
 from cp.resources.deprecated import from_list, top_kind
 from cp.resources.kinds import DocumentMeta, Kind, PolicyShape
@@ -31,6 +41,7 @@ from cp.resources.matches import client_match
 from cp.resources.schema import Schema
 from cp.resources.spec import PolicySpec, SpecItem, SpecRule
 from cp.resources.targets import GATEWAY, HTTP_ROUTE, PROXIES, SERVICES, TCP_ROUTE, AllowedTargets
+from generators.build.client_rows import row_for, show_clients
 from generators.envoy.edit import set_duration
 from generators.proxy import Protocol
 
@@ -150,7 +161,7 @@ class MeshTimeout(Policy[Conf]):
         schema=Spec,
         validate=validate,
         deprecations=deprecations,
-        policy=PolicyShape(to=True, from_=True, rules=True, from_as_rules=True),
+        policy=PolicyShape(to=True, from_=True, rules=True, from_as_rules=True, fields_of_clients=TARGETS.http_route),
     )
     order = 1000
     conf = Conf
@@ -172,6 +183,11 @@ class MeshTimeout(Policy[Conf]):
             "http": {"requestTimeout": "15s", "streamIdleTimeout": "30m"},
         }
     )
+    # Clients of a gateway come from anywhere: who keeps a connection, and says nothing, costs something.
+    gateway_default = MappingProxyType({"http": {"streamIdleTimeout": "5s"}})
+    entrance_default = MappingProxyType(
+        {"idleTimeout": "5m", "http": {"requestHeadersTimeout": "500ms", "streamIdleTimeout": "5s"}}
+    )
     # The caller decides how long to wait, so an inbound has no limit of its own on requests.
     inbound_default = MappingProxyType(
         {
@@ -192,6 +208,8 @@ class MeshTimeout(Policy[Conf]):
             set_duration(options.max_connection_duration, conf.http.max_connection_duration)
 
     def listener(self, conf: Conf, draft: ListenerDraft) -> None:
+        if draft.is_gateway:  # whose clients have limits of their own
+            return
         if draft.tcp is not None:
             set_duration(draft.tcp.idle_timeout, conf.idle_timeout)
         if draft.manager is not None:
@@ -199,10 +217,35 @@ class MeshTimeout(Policy[Conf]):
             set_duration(draft.manager.common_http_protocol_options.idle_timeout, _OFF)
             set_duration(draft.manager.request_headers_timeout, (conf.http or HttpTimeouts()).request_headers_timeout)
 
+    def entrance(self, conf: Conf, draft: ListenerDraft) -> None:
+        if draft.tcp is not None:
+            set_duration(draft.tcp.idle_timeout, conf.idle_timeout)
+        if draft.manager is None:
+            return
+        http, manager = conf.http or HttpTimeouts(), draft.manager
+        options = manager.common_http_protocol_options
+        set_duration(options.idle_timeout, conf.idle_timeout)
+        set_duration(options.max_stream_duration, http.max_stream_duration)
+        set_duration(options.max_connection_duration, http.max_connection_duration)
+        set_duration(manager.request_headers_timeout, http.request_headers_timeout)
+        set_duration(manager.stream_idle_timeout, http.stream_idle_timeout)
+        set_duration(manager.request_timeout, http.request_timeout)
+
     def route(self, conf: Conf, draft: RouteDraft) -> None:
         if draft.action is not None and conf.http is not None:
             set_duration(draft.action.timeout, conf.http.request_timeout)
             set_duration(draft.action.idle_timeout, conf.http.stream_idle_timeout)
+
+    def clients(self, rules: Sequence[ClientRule[Conf]], draft: ListenerDraft) -> None:
+        """Write rows for some clients before the row for all others."""
+        for_some = [rule for rule in rules if rule.match]
+        show_clients(draft, [rule.match for rule in for_some])
+        draft.routes[:0] = [self._row(rule, for_all) for rule in for_some for for_all in draft.routes]
+
+    def _row(self, rule: ClientRule[Conf], for_all: RouteDraft) -> RouteDraft:
+        row = row_for(rule.match, for_all)
+        self.route(rule.conf, row)
+        return row
 
     def unset_fields(self, call: ServedCall, protocol: Protocol) -> Iterator[UnsetField]:
         del call

@@ -90,7 +90,7 @@ class MeshTLS(Policy[Conf]):
     conf = Conf
     targets = TARGETS
 
-    def admit(self, conf: Conf, inbound: Inbound) -> Inbound:
+    def secure(self, conf: Conf, inbound: Inbound) -> Inbound:
         """Without mTLS there is nothing to decide."""
         if inbound.tls is None:
             return inbound

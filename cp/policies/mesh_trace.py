@@ -27,7 +27,8 @@ tags[].header                            CustomTag.request_header
 tags[].header.name
 tags[].header.default
 
-On listeners of HTTP, inbound and outbound. What is not sampled otherwise, Envoy samples in full.
+On listeners of HTTP, inbound and outbound. What is not sampled otherwise, Envoy samples in full. On those of a builtin
+gateway with Tracing.spawn_upstream_span: the call of the client and that of the service are spans of their own.
 """
 
 from __future__ import annotations
@@ -52,7 +53,6 @@ from cp.resources.telemetry import OpenTelemetryConf, Url, collector, endpoints_
 from cp.rules.matching import in_force
 from generators.build import tracing
 from generators.build.collectors import Collector, Otlp
-from generators.proxy import Inbound
 
 if TYPE_CHECKING:
     from envoy.config.trace.v3.trace_pb2 import Tracing
@@ -212,14 +212,20 @@ class MeshTrace(Policy[Conf]):
     targets = TARGETS
 
     def sidecar_fields(self, table: Table) -> frozenset[str]:
+        confs = (policy.spec.default or Conf() for policy in in_force(table))
+        return frozenset[str]().union(*map(self.fields_of_caller, confs))
+
+    def fields_of_caller(self, conf: Conf) -> frozenset[str]:
         """Zipkin needs no field: Envoy takes the service from its bootstrap."""
-        backends = (backend for policy in in_force(table) for backend in (policy.spec.default or Conf()).backends or ())
-        return frozenset({"service"}) if any(backend.type != "Zipkin" for backend in backends) else frozenset()
+        by_service = any(backend.type != "Zipkin" for backend in conf.backends or ())
+        return frozenset({"service"}) if by_service else frozenset()
 
     def listener(self, conf: Conf, draft: ListenerDraft) -> None:
         provider = _provider(conf, draft)
         if draft.manager is not None and provider is not None:
             draft.manager.tracing.provider.CopyFrom(provider)
+            if draft.is_gateway:  # a gateway calls on behalf of somebody else, and the trace shows both calls
+                draft.manager.tracing.spawn_upstream_span.value = True
             _write_sampling(draft.manager.tracing, conf.sampling or Sampling())
             _write_tags(draft.manager.tracing, conf.tags or [])
 
@@ -257,8 +263,8 @@ def _zipkin_provider(zipkin: Zipkin, draft: ListenerDraft) -> Tracing.Http | Non
 
 def _part(service: str, draft: ListenerDraft) -> str:
     """The part of a service on one listener, as one of several services."""
-    is_inbound = isinstance(draft.site, Inbound)
-    return f"{service}_INBOUND" if is_inbound else f"{service}_OUTBOUND_{draft.site.service}"
+    is_called = draft.is_inbound or draft.is_gateway
+    return f"{service}_INBOUND" if is_called else f"{service}_OUTBOUND_{draft.site.service}"
 
 
 def _write_sampling(message: HttpConnectionManager.Tracing, sampling: Sampling) -> None:

@@ -57,7 +57,7 @@ from cp.resources.spec import ClientMatch, PolicySpec, SpecItem, SpecRule
 from cp.resources.targets import SUBSETS, AllowedTargets
 from generators.drafts import ListenerDraft
 from generators.envoy.permissions import PolicyTable, http_filters, network_filters
-from generators.proxy import Inbound, Outbound
+from generators.proxy import Inbound
 
 
 class FromConf(Schema, frozen=True):
@@ -177,7 +177,7 @@ class MeshTrafficPermission(Policy[Conf]):
                 by_tags.append(rule)
 
 
-def _domains(site: Inbound | Outbound) -> list[str]:
+def _domains(site: object) -> list[str]:
     """How names in each of the trust domains begin."""
     return [name.value for name in site.tls.names] if isinstance(site, Inbound) and site.tls is not None else []
 

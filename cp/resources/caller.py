@@ -41,13 +41,20 @@ class Caller:
     tls: CallerTls | None = None
     """How it speaks TLS with others of its mesh; None: not at all."""
 
+    is_gateway: bool = False
+    """Whether it is a builtin gateway."""
+
+    withheld: frozenset[str] = frozenset()
+    """The ExternalServices that it may not call, by name."""
+
 
 def caller_of(dataplane: Resource, names: AbstractSet[str]) -> Caller:
     """The zone of a proxy, and those of its tags that have one of these names."""
     tags = dataplane.derived(_tags)
     zone = tags.get(ZONE_TAG) or dataplane.zone
     looked_at = tuple((name, tags[name]) for name in sorted(names) if name in tags)
-    return Caller(zone, looked_at, is_grpc=is_grpc_client(dataplane))
+    is_gateway = dataplane.spec.is_builtin_gateway
+    return Caller(zone, looked_at, is_grpc=is_grpc_client(dataplane), is_gateway=is_gateway)
 
 
 def _tags(dataplane: Resource) -> dict[str, str]:

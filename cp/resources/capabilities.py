@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 
 from cp.model.hosts import is_ip
 from cp.model.paths import step
+from cp.model.payloads import is_no_text
 from cp.model.violation import Violation
 
 WORDS: Final = "not enforced"
@@ -26,7 +27,7 @@ PROVIDERS: Final = "Other providers of identities"
 BUILTIN_GATEWAYS: Final = "Builtin gateways"
 ZONE_PROXIES: Final = "Zone ingress and zone egress"
 LEGACY: Final = "Resources of Kuma's first versions"
-MEMBERSHIP: Final = "Admission of Dataplanes"
+MEMBERSHIP: Final = "Membership of Dataplanes"
 NAMES: Final = "Addresses of Dataplanes that are names"
 PROBES: Final = "Probes of workloads"
 TELEMETRY: Final = "Telemetry"
@@ -58,6 +59,9 @@ class MissingCapability:
 
     asks: Callable[[Any], bool] = bool
     """Whether a value asks for the capability at all."""
+
+    beside: str = ""
+    """Another field, around it or next to it, without which it does not ask for the capability; empty: none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,16 +96,20 @@ def _is_within(path: str, whole: str) -> bool:
     return path == whole or path.startswith((f"{whole}.", f"{whole}["))
 
 
-def _is_gateway(target: Any) -> bool:
-    return isinstance(target, Mapping) and target.get("kind") == "MeshGateway"
+_USUAL_PROFILES: Final = frozenset({"default-proxy", "gateway-proxy"})
 
 
-def _is_builtin(gateway: Any) -> bool:
-    return isinstance(gateway, Mapping) and gateway.get("type") == "BUILTIN"
+def _lacks_usual_profile(conf: Any) -> bool:
+    """Whether a ProxyTemplate imports neither the profile of sidecars nor that of builtin gateways."""
+    return isinstance(conf, dict) and not _USUAL_PROFILES.intersection(conf.get("imports") or ())
 
 
-def _is_legacy(engine: Any) -> bool:
-    return bool(engine == "Legacy")
+def _is_not_added(resource: Any) -> bool:
+    """Whether a text is of a resource that is none of those that a MeshProxyPatch adds."""
+    return isinstance(resource, str) and not any(f"envoy.config.{kind}" in resource for kind in _ADDED)
+
+
+_ADDED: Final = ("cluster.v3.Cluster", "listener.v3.Listener")
 
 
 def _is_name(address: Any) -> bool:
@@ -120,66 +128,61 @@ def _asks_for_tls(mode: Any) -> bool:
     return mode not in {None, "Disabled"}
 
 
+_TEXT_ONLY: Final = "check by HTTP, or by the connection alone"
 _SWITCH_ON: Final = "switch on `mtls` of the Mesh, or give its proxies a MeshIdentity"
-_TOWARDS: Final = "write the policy for Dataplanes; put an Envoy of your own before the mesh for now"
-_TO_GATEWAYS: Final = (
-    "MeshAccessLog",
-    "MeshCircuitBreaker",
-    "MeshFaultInjection",
-    "MeshHealthCheck",
-    "MeshHTTPRoute",
-    "MeshLoadBalancingStrategy",
-    "MeshProxyPatch",
-    "MeshRateLimit",
-    "MeshRetry",
-    "MeshTCPRoute",
-    "MeshTimeout",
-    "MeshTrace",
-    "MeshMetric",
-)
+
+
+def _same_for_all(timeout: str, why: str) -> Iterator[MissingCapability]:
+    yield MissingCapability(
+        CLIENTS,
+        ("MeshTimeout",),
+        f"spec.rules[].default.{timeout}",
+        f"this timeout cannot differ between clients: {why}",
+        "write it in a rule without `matches`, which holds for everybody",
+        beside="spec.rules[].matches",
+    )
+
 
 MISSING: Final[tuple[MissingCapability, ...]] = (
+    *_same_for_all("connectionTimeout", "a proxy has one pool of connections with its workload, for all clients"),
+    *_same_for_all(
+        "idleTimeout",
+        "a proxy has one pool of connections with its workload, for all clients, and does not know who calls when a "
+        "TCP connection begins",
+    ),
+    *_same_for_all(
+        "http.requestHeadersTimeout", "while headers are still coming the route for the client is not chosen yet"
+    ),
+    *_same_for_all(
+        "http.maxStreamDuration", "it is a limit of the proxy's connections with its workload, which all clients share"
+    ),
+    *_same_for_all(
+        "http.maxConnectionDuration", "a proxy has one pool of connections with its workload, for all clients"
+    ),
     MissingCapability(
         CLIENTS,
-        ("MeshAccessLog", "MeshTimeout"),
-        "spec.rules[].matches",
-        "this policy does not tell clients apart, and the rule holds for nobody",
-        "write a rule without `matches`, which holds for everybody",
-        part="spec.rules[]",
+        ("MeshRateLimit",),
+        "spec.rules[].default.local.tcp",
+        "connections are counted before a client has shown who it is, so this limit cannot differ between clients",
+        "write it in a rule without `matches`, which holds for everybody",
+        beside="spec.rules[].matches",
     ),
     MissingCapability(
         PROVIDERS,
         ("MeshIdentity",),
         "spec.provider.type",
-        "nobody but the control plane itself signs certificates, so no proxy gets one because of it",
+        "`Spire` and `Extension` are not asked: the control plane alone signs, so no proxy gets a certificate by it",
         "write `type: Bundled`, with an authority that SPIRE or another provider signed",
         part="",
         asks=_is_elsewhere,
     ),
     MissingCapability(
         BUILTIN_GATEWAYS,
-        ("Dataplane",),
-        "networking.gateway",
-        "builtin gateways do not exist yet, so this proxy listens at none of the ports of its MeshGateway",
-        "put an Envoy of your own before the mesh, with a Dataplane of the type DELEGATED",
-        part="",
-        asks=_is_builtin,
-    ),
-    MissingCapability(
-        BUILTIN_GATEWAYS,
         ("MeshGateway",),
-        "",
-        "builtin gateways do not exist yet, so nothing listens at these ports",
-        "put an Envoy of your own before the mesh, with a Dataplane of the type DELEGATED",
-    ),
-    MissingCapability(
-        BUILTIN_GATEWAYS,
-        _TO_GATEWAYS,
-        "spec.targetRef",
-        "builtin gateways do not exist yet, and this policy is for nobody else",
-        _TOWARDS,
-        part="",
-        asks=_is_gateway,
+        "conf.listeners[].crossMesh",
+        "gateways are not called from other meshes, so nothing listens at this port",
+        "let the other mesh call a listener with HTTPS, as everybody else does",
+        part="conf.listeners[]",
     ),
     MissingCapability(
         ZONE_PROXIES,
@@ -211,25 +214,37 @@ MISSING: Final[tuple[MissingCapability, ...]] = (
         asks=_is_false,
     ),
     MissingCapability(
-        LEGACY,
-        ("Mesh",),
-        "policyEngine",
-        "the legacy policies (TrafficRoute, TrafficPermission, Timeout and the like) do not exist here, "
-        "so the mesh has only the policies with a `targetRef` that somebody writes",
-        "write `policyEngine: TargetRef`, which also gives a new mesh its default policies",
-        asks=_is_legacy,
+        LEGACY, ("HealthCheck",), "conf.tcp.send", "bytes that are no text are not sent", _TEXT_ONLY, asks=is_no_text
     ),
     MissingCapability(
         LEGACY,
-        ("ExternalService",),
-        "",
-        "nothing is served for it, so calls to it fail",
-        "write a MeshExternalService",
+        ("HealthCheck",),
+        "conf.tcp.receive[]",
+        "bytes that are no text are not waited for",
+        _TEXT_ONLY,
+        asks=is_no_text,
     ),
-    MissingCapability(LEGACY, ("Mesh",), "logging", "no logs are written because of it", "write a MeshAccessLog"),
-    MissingCapability(LEGACY, ("Mesh",), "tracing", "no traces are sent because of it", "write a MeshTrace"),
     MissingCapability(LEGACY, ("Mesh",), "metrics", "no metrics are served because of it", "write a MeshMetric"),
     MissingCapability(LEGACY, ("Dataplane",), "metrics", "no metrics are served because of it", "write a MeshMetric"),
+    MissingCapability(
+        LEGACY,
+        ("ProxyTemplate",),
+        "conf",
+        "without `default-proxy`, or `gateway-proxy` for builtin gateways, in `imports` a proxy is configured by "
+        "services and policies all the same",
+        "write `imports: [default-proxy]`, or `[gateway-proxy]`",
+        part="conf.imports",
+        asks=_lacks_usual_profile,
+    ),
+    MissingCapability(
+        LEGACY,
+        ("ProxyTemplate",),
+        "conf.resources[].resource",
+        "of raw resources only clusters and listeners are added",
+        "change what there is, by `modifications`",
+        part="conf.resources[]",
+        asks=_is_not_added,
+    ),
     MissingCapability(
         MEMBERSHIP,
         ("Mesh",),
@@ -293,7 +308,7 @@ ONLY_WITH_MTLS: Final[tuple[MissingCapability, ...]] = (
     ),
     MissingCapability(
         MTLS,
-        ("MeshFaultInjection", "MeshRateLimit"),
+        ("MeshAccessLog", "MeshFaultInjection", "MeshRateLimit", "MeshTimeout"),
         "spec.rules[].matches",
         "no mTLS in this mesh, so no client has an identity, and the rule holds for nobody",
         f"{_SWITCH_ON}, or write a rule without `matches`, which holds for everybody",
@@ -332,9 +347,16 @@ def warning(missing: MissingPart, root: str) -> Violation:
 def _parts(rows: tuple[MissingCapability, ...], data: Mapping[str, Any], words: str) -> Iterator[MissingPart]:
     for row in rows:
         for path, value in _at(data, "", row.field.split(".") if row.field else []):
-            if not row.field or row.asks(value):
+            if (not row.field or row.asks(value)) and _is_beside(row.beside, path, data):
                 part = row.field if row.part is None else row.part
                 yield MissingPart(row.capability, path, _numbered(part, path), row.sentence, row.hint, words)
+
+
+def _is_beside(field: str, path: str, data: Mapping[str, Any]) -> bool:
+    """Whether a field is set in the same items of lists in which a path is; also if there is no such field."""
+    return not field or any(
+        value and where == _numbered(field, path) for where, value in _at(data, "", field.split("."))
+    )
 
 
 def _at(value: Any, path: str, steps: list[str]) -> Iterator[tuple[str, Any]]:

@@ -61,6 +61,18 @@ def status_code(path: str, value: int | None) -> Iterator[Violation]:
     return within(path, value, 100, 599)
 
 
+FIRST_ERROR: Final = 400
+ERRORS: Final = frozenset({*range(400, 418), *range(421, 425), 426, 428, 429, 431, *range(500, 509), 510, 511})
+"""The statuses of errors with which Envoy answers by itself."""
+
+
+def status_of_answer(path: str, value: int | None) -> Iterator[Violation]:
+    """For the status with which Envoy answers those whom it turns away. One that is no error is not taken over."""
+    yield from above_zero(path, value, "leave it out for 429")
+    if value is not None and value >= FIRST_ERROR and value not in ERRORS:
+        yield Violation(path, f"`{value}` is no status that Envoy answers with", "write for example 429")
+
+
 def one_of(path: str, value: object, allowed: Iterable[str]) -> Iterator[Violation]:
     """For a choice that the schema leaves open. A missing value is a fault."""
     choices = tuple(allowed)

@@ -8,10 +8,12 @@ from cp.resources.dataplane import DATAPLANE
 from cp.resources.gateway import MESH_GATEWAY
 from cp.resources.hostname_generator import HOSTNAME_GENERATOR
 from cp.resources.kinds import Kind
+from cp.resources.legacy import LEGACY_KINDS
 from cp.resources.mesh import MESH
 from cp.resources.mesh_identity import MESH_IDENTITY
 from cp.resources.mesh_trust import MESH_TRUST
 from cp.resources.otel_backend import OTEL_BACKEND
+from cp.resources.rollout import ROLLOUT
 from cp.resources.secret import GLOBAL_SECRET, SECRET
 from cp.resources.services import EXTERNAL_SERVICE, MESH_EXTERNAL_SERVICE, MESH_SERVICE, MULTI_ZONE_SERVICE
 
@@ -29,4 +31,6 @@ CORE: Final[tuple[Kind, ...]] = (
     MESH_TRUST,
     SECRET,
     GLOBAL_SECRET,
+    ROLLOUT,
+    *LEGACY_KINDS,
 )

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Final, Literal
 
+from cp.model.hosts import ANY_HOST
 from cp.model.numbers import Integer
 from cp.model.paths import entry
 from cp.model.violation import Violation, at
-from cp.resources.checks import absent, is_domain, must_be_set, port
+from cp.resources.checks import absent, file_path, is_domain, must_be_set, port
 from cp.resources.dataplane import PROTOCOL_TAG, SERVICE_TAG, ZONE_TAG
 from cp.resources.kinds import DocumentMeta, Kind
 from cp.resources.schema import Schema
-from cp.resources.sources import DataSource
+from cp.resources.sources import DataSource, data_source
 from cp.resources.targets import tag
 
-ANY_HOST: Final = "*"
 _NOT_OF_A_LISTENER: Final = (SERVICE_TAG, ZONE_TAG, PROTOCOL_TAG, "kuma.io/external-service-name")
 _LONGEST_HOSTNAME: Final = 253
 _MOST_CERTIFICATES: Final = 2
+_MOST_CONNECTIONS: Final = 2**32 - 1
 
 
 class GatewaySelector(Schema, frozen=True):
@@ -110,6 +111,13 @@ def _listener(listener: GatewayListener) -> Iterator[Violation]:
     if listener.tls is not None:
         yield from at("tls", _tls(listener.tls, is_cross_mesh=listener.cross_mesh is True))
     yield from at("tags", _tags(listener.tags or {}))
+    yield from at("resources", _resources(listener.resources or GatewayResources()))
+
+
+def _resources(resources: GatewayResources) -> Iterator[Violation]:
+    limit = resources.connection_limit or 0
+    if not 0 <= limit <= _MOST_CONNECTIONS:
+        yield Violation("connectionLimit", f"must be between 0 and {_MOST_CONNECTIONS}", "0 is no limit")
 
 
 def _hostname(hostname: str) -> Iterator[Violation]:
@@ -144,6 +152,9 @@ def _tls(tls: GatewayTls, *, is_cross_mesh: bool) -> Iterator[Violation]:
         yield absent("certificates", "must be set to terminate TLS", "name a Secret with the certificate and its key")
     elif mode == "TERMINATE" and len(certificates) > _MOST_CERTIFICATES:
         yield Violation("certificates", f"are {len(certificates)}, of 2 at most", "one with RSA and one with ECDSA")
+    for index, source in enumerate(certificates):
+        yield from data_source(f"certificates[{index}]", source)
+        yield from file_path(f"certificates[{index}].file", source.file or None)
 
 
 def _conflicts(listeners: list[GatewayListener]) -> Iterator[Violation]:
@@ -153,7 +164,7 @@ def _conflicts(listeners: list[GatewayListener]) -> Iterator[Violation]:
         by_port[listener.port or 0].append((index, listener))
     for group in by_port.values():
         protocols = {listener.protocol or "NONE" for _, listener in group}
-        hosts = [listener.host for _, listener in group]
+        hosts = Counter(listener.host for _, listener in group)
         limits = {
             listener.resources.connection_limit
             for _, listener in group
@@ -162,7 +173,7 @@ def _conflicts(listeners: list[GatewayListener]) -> Iterator[Violation]:
         for index, listener in group:
             if len(protocols) > 1:
                 yield Violation(f"[{index}]", f"the port {listener.port} has {' and '.join(sorted(protocols))}")
-            if hosts.count(listener.host) > 1:
+            if hosts[listener.host] > 1:
                 yield Violation(f"[{index}]", f"the port {listener.port} has the host `{listener.host}` twice")
             if len(limits) > 1 and listener.resources and listener.resources.connection_limit:
                 path = f"[{index}].resources.connectionLimit"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 from typing import Final, Literal
 
 from cp.model.violation import Violation
@@ -14,7 +14,11 @@ _NAME: Final = re.compile(r"[a-z0-9!#$%&'*+\-.^_`|~]+")
 _LONGEST_NAME: Final = 256
 _LONGEST_VALUE: Final = 16384
 _MOST: Final = 500
-_HOST: Final = "host"
+MOST_IN_ANSWER: Final = 10
+"""Envoy accepts no more headers than these for one answer of its own."""
+
+HOST: Final = "host"
+"""The header that Envoy lets no route change by these means."""
 
 
 class HeaderMatch(Schema, frozen=True):
@@ -43,6 +47,7 @@ def header_match(match: HeaderMatch) -> Iterator[Violation]:
     if match.type in {"Present", "Absent"} and match.value:
         yield Violation("value", f"has no meaning with the type {match.type}", "remove it, or write `type: Exact`")
     if match.type == "RegularExpression":
+        yield from must_be_set("value", match.value)
         yield from regex_of_route("value", match.value)
 
 
@@ -52,10 +57,30 @@ def header_changes(changes: HeaderChanges) -> Iterator[Violation]:
         for index, header in enumerate(headers or ()):
             yield from header_name(f"{name}[{index}].name", header.name)
             yield from header_value(f"{name}[{index}].value", header.value)
-            if header.name == _HOST:
-                yield Violation(f"{name}[{index}].name", f"`{_HOST}` cannot be changed")
+            if header.name == HOST:
+                yield Violation(f"{name}[{index}].name", f"`{HOST}` cannot be changed")
         if len(headers or ()) > _MOST:
             yield Violation(name, f"has more than {_MOST} headers")
+
+
+def changed_header(name_path: str, name: str, value_path: str, value: str) -> Iterator[Violation]:
+    """The faults of one header to set or to add, as legacy policies write it: its name is in any case."""
+    yield from header_name(name_path, name.lower())
+    yield from header_value(value_path, value)
+    if name.lower() == HOST:
+        yield Violation(name_path, f"`{name}` cannot be changed")
+
+
+def most_changed(path: str, headers: Sized) -> Iterator[Violation]:
+    """For one list of headers to set and to add."""
+    if len(headers) > 2 * _MOST:
+        yield Violation(path, f"has more than {2 * _MOST} headers")
+
+
+def most_in_answer(path: str, count: int) -> Iterator[Violation]:
+    """For the headers of an answer that Envoy gives by itself."""
+    if count > MOST_IN_ANSWER:
+        yield Violation(path, f"are more than {MOST_IN_ANSWER}, and Envoy takes no more in one answer")
 
 
 def header_value(path: str, value: str) -> Iterator[Violation]:

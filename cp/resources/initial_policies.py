@@ -1,42 +1,43 @@
 """The policies that a new Mesh starts with (docs/guides/default-policies.md). They are stored with it, once.
 
-They are Kuma's, name for name. `kuma.io/origin: global` puts them, among policies for the same proxies, below all that
-somebody wrote; the order of policies needs no other rule for them.
+They are Kuma's, name for name. Under TargetRef `kuma.io/origin: global` puts them, among policies for the same proxies,
+below all that somebody wrote; the order of policies needs no other rule for them. Under Legacy they are the oldest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Final, Literal, TypeAlias
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
 
 from cp.model.document import Document
 from cp.model.names import Key
-
-Engine: TypeAlias = Literal["TargetRef", "Legacy"]
+from cp.resources.dataplane import SERVICE_TAG
+from cp.resources.engine import Engine, engine_of
 
 _EVERYTHING: Final = "*"
 _LABELS: Final = {"kuma.io/origin": "global"}
 
 
-def initial_policies(document: Document, engine: Engine) -> Iterator[Document]:
+def initial_policies(document: Document) -> Iterator[Document]:
     """The policies that are stored together with a new Mesh; none for a document of another type."""
-    if document.key.type != "Mesh" or engine_of(document, engine) != "TargetRef":
+    if document.key.type != "Mesh":
         return
     skipped = document.data.get("skipCreatingInitialPolicies") or ()
-    for policy in _of_mesh(document.key.name):
+    for policy in _OF_ENGINES[engine_of(document.data)](document.key.name):
         if _EVERYTHING not in skipped and policy.key.type not in skipped:
             yield policy
 
 
 def is_initial(document: Document) -> bool:
-    """Whether a document is a first policy of its Mesh that nobody has changed since.
+    """Whether a document is a first policy of its Mesh, of either engine, that nobody has changed since.
 
     Later changes of the Mesh do not matter, because its first policies are stored only once.
     """
-    return document.key.type in _KINDS and document in _of_mesh(document.key.mesh)
+    key = document.key
+    return key.type in _KINDS and any(document in of_engine(key.mesh) for of_engine in _OF_ENGINES.values())
 
 
-def _of_mesh(mesh: str) -> Iterator[Document]:
+def _of_target_ref(mesh: str) -> Iterator[Document]:
     for kind, prefix, spec in _POLICIES:
         name = f"{prefix}-all-{mesh}"
         yield Document(
@@ -44,10 +45,11 @@ def _of_mesh(mesh: str) -> Iterator[Document]:
         )
 
 
-def engine_of(mesh: Document, engine: Engine) -> Engine:
-    """The policy engine of a Mesh: the one that it names, or that of the settings."""
-    named_engine = mesh.data.get("policyEngine")
-    return engine if named_engine in {None, "Undefined"} else named_engine
+def _of_legacy(mesh: str) -> Iterator[Document]:
+    for kind, prefix, conf in _LEGACY_POLICIES:
+        name = f"{prefix}-all-{mesh}"
+        fields = {"sources": _ANY, "destinations": _ANY, **({"conf": conf} if conf else {})}
+        yield Document(Key(kind, mesh, name), {"type": kind, "mesh": mesh, "name": name, **fields})
 
 
 def _to_mesh(default: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -59,6 +61,7 @@ def _of(proxies: str) -> Mapping[str, Any]:
 
 
 _BACK_OFF: Final = {"baseInterval": "25ms", "maxInterval": "250ms"}
+_LIMITS: Final = {"maxConnections": 1024, "maxPendingRequests": 1024, "maxRequests": 1024, "maxRetries": 3}
 _RETRY: Final = {"numRetries": 5, "perTryTimeout": "16s", "backOff": _BACK_OFF}
 
 _POLICIES: Final[tuple[tuple[str, str, Mapping[str, Any]], ...]] = (
@@ -99,16 +102,7 @@ _POLICIES: Final[tuple[tuple[str, str, Mapping[str, Any]], ...]] = (
         "mesh-circuit-breaker",
         {
             "targetRef": {"kind": "Mesh"},
-            "to": _to_mesh(
-                {
-                    "connectionLimits": {
-                        "maxConnections": 1024,
-                        "maxPendingRequests": 1024,
-                        "maxRequests": 1024,
-                        "maxRetries": 3,
-                    }
-                }
-            ),
+            "to": _to_mesh({"connectionLimits": _LIMITS}),
         },
     ),
     (
@@ -121,4 +115,27 @@ _POLICIES: Final[tuple[tuple[str, str, Mapping[str, Any]], ...]] = (
     ),
 )
 
-_KINDS: Final = frozenset(kind for kind, _, _ in _POLICIES)
+_ANY_SERVICE: Final = {SERVICE_TAG: "*"}
+_ANY: Final = [{"match": _ANY_SERVICE}]
+
+_LEGACY_POLICIES: Final[tuple[tuple[str, str, Mapping[str, Any]], ...]] = (
+    ("TrafficPermission", "allow", {}),
+    ("TrafficRoute", "route", {"loadBalancer": {"roundRobin": {}}, "destination": _ANY_SERVICE}),
+    (
+        "Timeout",
+        "timeout",
+        {
+            "connectTimeout": "5s",
+            "tcp": {"idleTimeout": "1h"},
+            "http": {"requestTimeout": "15s", "idleTimeout": "1h", "streamIdleTimeout": "30m"},
+        },
+    ),
+    ("CircuitBreaker", "circuit-breaker", {"thresholds": _LIMITS}),
+    ("Retry", "retry", {"tcp": {"maxConnectAttempts": 5}, "http": _RETRY, "grpc": _RETRY}),
+)
+
+_OF_ENGINES: Final[Mapping[Engine, Callable[[str], Iterator[Document]]]] = {
+    "TargetRef": _of_target_ref,
+    "Legacy": _of_legacy,
+}
+_KINDS: Final = frozenset(kind for kind, _, _ in (*_POLICIES, *_LEGACY_POLICIES))

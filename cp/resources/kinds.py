@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, Final
 
 from cp.model.source import GLOBAL, INLINED, NAME_LABEL
@@ -55,6 +56,12 @@ class PolicyShape:
     side_by_side: bool = False
     """Whether inbound rules are not merged: each holds with its own conf, beside those of all other policies."""
 
+    fields_of_clients: tuple[str, ...] = ()
+    """The fields that can differ between clients, field by field: all rules that a client meets are merged.
+
+    Without such fields, of several rules that a client meets the most specific holds alone.
+    """
+
     conf_of: Callable[[Mapping[str, Any]], Mapping[str, Any]] = _default_of
     """The conf of one item of `to`, `from` or `rules`."""
 
@@ -66,6 +73,50 @@ class PolicyShape:
 
     group_by: str | None = None
     """A field that is a list of texts, for each of which confs are merged separately."""
+
+
+class LegacySide(StrEnum):
+    """What a legacy policy is about."""
+
+    OUTBOUND = "outbound"
+    """The services that a proxy calls: `sources` choose proxies, and `destinations` services."""
+
+    INBOUND = "inbound"
+    """Those who call a proxy: `destinations` choose its inbounds, and `sources` clients."""
+
+    PROXY = "proxy"
+    """The proxies that `selectors` choose."""
+
+
+@dataclass(frozen=True, slots=True)
+class LegacyConf:
+    """What a legacy policy comes to, written as the conf of a policy with a targetRef."""
+
+    kind: str
+    """The kind of that policy."""
+
+    conf: Mapping[str, Any]
+    places: Mapping[str, str] = field(default_factory=dict)
+    """For fields of the conf, by their paths, the paths in the document that say so."""
+
+
+@dataclass(frozen=True, slots=True)
+class LegacyShape:
+    """How a kind of legacy policies selects, and what its policies come to.
+
+    Of all policies of a kind that fit, one holds: the one with the most specific selectors, then the newest. Nothing
+    is merged.
+    """
+
+    side: LegacySide
+    confs: Callable[[Mapping[str, Any], Mapping[str, Any], str], Iterable[LegacyConf]]
+    """From the data of a policy, what it reads of its Mesh, and the protocol of the service or inbound."""
+
+    reads: str = ""
+    """The field of the Mesh to which its policies refer; `confs` is given no other."""
+
+    holds_alone: bool = True
+    """Whether one policy holds, or all that fit an inbound, each for its clients and the most specific first."""
 
 
 ENVELOPE: Final = frozenset({"type", "mesh", "name", "labels", "creationTime", "modificationTime", "kri"})
@@ -87,9 +138,17 @@ class Kind:
     """Warnings about what still works and should be written in another way."""
 
     complete: Callable[[dict[str, Any]], dict[str, Any]] = _unchanged
-    """The spec with the defaults that are part of its schema filled in. Keeps explicit nulls."""
+    """The spec with the defaults that are part of its schema filled in.
+
+    Keeps explicit nulls where confs are merged: there they remove what a weaker policy sets.
+    """
 
     policy: PolicyShape | None = None
+    legacy: LegacyShape | None = None
+    """For policies of Kuma's first versions that come to confs of policies with a targetRef, and lie under those.
+
+    Not so a VirtualOutbound, which comes to names, nor a MeshGatewayRoute, which comes to routes of listeners.
+    """
 
     needs_spec: bool = False
     """Whether a document must have a `spec`, which may be empty."""
@@ -116,9 +175,12 @@ class Kind:
 
 
 class Kinds(Mapping[str, Kind]):
-    """Every known kind by its name."""
+    """Every known kind by its name, and how documents are to be understood where settings say so."""
 
-    def __init__(self, *kinds: Kind) -> None:
+    def __init__(self, *kinds: Kind, derives_reachability: bool = False) -> None:
+        self.derives_reachability: Final = derives_reachability
+        """Whether permissions say what a proxy reaches at virtual addresses."""
+
         self._by_name: Final = {kind.name: kind for kind in kinds}
         clashes = len(kinds) - len(self._by_name)
         if clashes:

@@ -17,7 +17,12 @@ LIMITS: Final[Mapping[str, Mapping[str, int]]] = MappingProxyType(
     {
         "Dataplane": {"networking.inbound[]": 1_000, "networking.outbound[]": 10_000},
         "MeshExternalService": {"spec.endpoints[]": 1_000},
-        "MeshHTTPRoute": {"spec.to[].rules[]": 1_000},
+        "MeshGateway": {"selectors[]": 1_000, "conf.listeners[]": 5_000},
+        "MeshHTTPRoute": {
+            "spec.to[].hostnames[]": 1_000,
+            "spec.to[].rules[]": 1_000,
+            "spec.to[].rules[].matches[]": 1_000,
+        },
         "MeshMultiZoneService": {"spec.ports[]": 1_000},
         "MeshPassthrough": {"spec.default.appendMatch[]": 5_000},
         "MeshProxyPatch": {"spec.default.appendModifications[]": 500},

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 from typing import Any, Final, Literal
 
 import msgspec
@@ -13,6 +15,7 @@ from cp.model.numbers import Integer
 from cp.model.violation import Violation, at
 from cp.resources.checks import absent, address, host_and_port, must_be_set, one_of, regex, repeated
 from cp.resources.deprecated import dns_name
+from cp.resources.engine import DEFAULT_ENGINE, FIELD, Engine, engine_of
 from cp.resources.kinds import DocumentMeta, Kind
 from cp.resources.schema import Schema, check
 from cp.resources.sources import DataSource, data_source
@@ -160,7 +163,7 @@ class Mesh(Schema, frozen=True):
     skip_creating_initial_policies: list[str] | None = None
     mesh_services: MeshServices | None = None
     policy_engine: Literal["Undefined", "Legacy", "TargetRef"] | None = None
-    """The default policies that the mesh got when it was created. Undefined: as the settings say."""
+    """Undefined: as the settings say. A Mesh that is made with it, or without, is stored with what they say then."""
 
     logging: Logging | None = None
     tracing: Tracing | None = None
@@ -350,6 +353,15 @@ _TRACING: Final[dict[str, ConfCheck]] = {"zipkin": _zipkin, "datadog": _datadog}
 _METRICS: Final[dict[str, ConfCheck]] = {"prometheus": prometheus}
 
 
+def mesh_kind(engine: Engine) -> Kind:
+    """Mesh, where the settings say that one that names no engine has this one."""
+    return replace(MESH, complete=partial(_with_engine, engine=engine))
+
+
+def _with_engine(spec: dict[str, Any], engine: Engine = DEFAULT_ENGINE) -> dict[str, Any]:
+    return {**spec, FIELD: engine_of(spec, engine)}
+
+
 def deprecations(_mesh: Mesh, meta: DocumentMeta) -> Iterator[Violation]:
     return dns_name(meta)
 
@@ -361,6 +373,7 @@ MESH: Final = Kind(
     Mesh,
     validate,
     deprecations,
+    _with_engine,
     customary=(
         (r"^mtls\.backends\[\d+\]\.dpCert", "mtls.dpcert"),
         (r"^((?:logging|tracing)\.backends\[\d+\])\.conf", r"\1.config"),

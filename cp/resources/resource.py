@@ -28,7 +28,7 @@ class Resource:
     """Decoded by the kind's schema."""
 
     data: Mapping[str, Any]
-    """The same as plain data, defaults filled in, explicit nulls kept: what confs are merged from."""
+    """The same as plain data, as `Kind.complete` leaves it: what confs are merged from."""
 
     _derived: dict[Callable[[Resource], Any], Any] = field(default_factory=dict, init=False, repr=False)
 

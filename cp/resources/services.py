@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -127,8 +127,11 @@ class NameMatch(Schema, frozen=True):
     value: str = ""
 
 
+VerificationMode: TypeAlias = Literal["SkipSAN", "SkipCA", "Secured", "SkipAll"]
+
+
 class Verification(Schema, frozen=True):
-    mode: Literal["SkipSAN", "SkipCA", "Secured", "SkipAll"] | None = None
+    mode: VerificationMode | None = None
     server_name: str | None = None
     subject_alt_names: list[NameMatch] | None = None
     ca_cert: DataSource | None = None
@@ -136,9 +139,8 @@ class Verification(Schema, frozen=True):
     client_key: DataSource | None = None
 
     def sources(self) -> Iterator[tuple[str, DataSource]]:
-        """The certificates and keys that are set, by their names in documents."""
-        sources_by_name = (("caCert", self.ca_cert), ("clientCert", self.client_cert), ("clientKey", self.client_key))
-        return ((name, source) for name, source in sources_by_name if source is not None)
+        """Where certificates and keys come from, each with its name."""
+        return _sources(self)
 
 
 class ExternalTls(Schema, frozen=True):
@@ -169,11 +171,30 @@ class LegacyTls(Schema, frozen=True):
     server_name: str | None = None
     skip_hostname_verification: bool | None = None
 
+    def sources(self) -> Iterator[tuple[str, DataSource]]:
+        """Where certificates and keys come from, each with its name."""
+        return _sources(self)
+
+
+def _sources(tls: Verification | LegacyTls) -> Iterator[tuple[str, DataSource]]:
+    named = (("caCert", tls.ca_cert), ("clientCert", tls.client_cert), ("clientKey", tls.client_key))
+    return ((name, source) for name, source in named if source is not None)
+
 
 class LegacyNetworking(Schema, frozen=True):
     address: str | None = None
     tls: LegacyTls | None = None
     disable_host_dns_entry: bool | None = msgspec.field(name="disableHostDNSEntry", default=None)
+
+    @property
+    def host(self) -> str:
+        """The name or the IP address in `address`."""
+        return (self.address or "").rpartition(":")[0].strip("[]")
+
+    @property
+    def port(self) -> int:
+        number = (self.address or "").rpartition(":")[2][:_LONGEST_PORT]
+        return int(number) if number.isdecimal() else 0
 
 
 class ExternalService(Schema, frozen=True):
@@ -286,16 +307,15 @@ def _legacy_networking(networking: LegacyNetworking) -> Iterator[Violation]:
     faults = list(host_and_port("address", networking.address))
     yield from faults
     if not faults:
-        host, _, number = (networking.address or "").rpartition(":")
-        if not is_ip(host.strip("[]")):
-            yield from address("address", host)
-        yield from port("address", int(number[:_LONGEST_PORT]))
+        if not is_ip(networking.host):
+            yield from address("address", networking.host)
+        yield from port("address", networking.port)
     tls = networking.tls or LegacyTls()
     if tls.server_name == "":
         yield Violation("tls.serverName", "must not be empty", "leave it out")
-    yield from data_source("tls.caCert", tls.ca_cert)
-    yield from data_source("tls.clientCert", tls.client_cert)
-    yield from data_source("tls.clientKey", tls.client_key)
+    for name, source in tls.sources():
+        yield from data_source(f"tls.{name}", source)
+        yield from file_path(f"tls.{name}.file", source.file)
 
 
 def _service_warnings(service: MeshService | MeshMultiZoneService, meta: DocumentMeta) -> Iterator[Violation]:

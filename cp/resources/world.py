@@ -149,8 +149,43 @@ class World:
         kept = self._store_findings if findings is None else findings
         world = World(self.kinds, reads, tables, revision, kept)
         # What was not asked for in this World is handed on: it is compared with what there is when it is asked for.
-        world._inherited = {**self._inherited, **self._derived}
+        world._inherited = self.handed_on
         return world
+
+    def proposed(
+        self, proposals: Mapping[Key, ParsedDocument | None], earlier: World | None, *, without: Callable[..., Any]
+    ) -> World:
+        """This World with changes that are not stored (`None`: without a resource).
+
+        `earlier` is the World with the changes before: what is the same in it is taken over, with all that was looked
+        up there. What was derived by `without` is not.
+        """
+        of_tables: dict[tuple[str, str], dict[str, Resource | None]] = {}
+        for key, read in proposals.items():
+            if read is None or read.resource is not None:
+                resource = None if read is None else read.resource
+                of_tables.setdefault((key.type, key.mesh), {})[key.name] = resource
+        tables = {of: self._proposed_table(of, resources, earlier) for of, resources in of_tables.items()}
+        reads = {**self._reads, **{key: read for key, read in proposals.items() if read is not None}}
+        gone = [key for key, read in proposals.items() if read is None]
+        kept = {key: read for key, read in reads.items() if key not in gone} if gone else reads
+        world = World(self.kinds, kept, {**self._tables, **tables}, self.revision, self._store_findings)
+        known = (self if earlier is None else earlier).handed_on
+        world._inherited = {made_by: value for made_by, value in known.items() if made_by is not without}
+        return world
+
+    @property
+    def handed_on(self) -> Mapping[Callable[..., Any], Any]:
+        """What the next World is given of what was derived in this one, and in those before."""
+        return {**self._inherited, **self._derived}
+
+    def _proposed_table(
+        self, of: tuple[str, str], resources: Mapping[str, Resource | None], earlier: World | None
+    ) -> Table:
+        """A table with proposals in it: the one that was there before, if nothing in it is another."""
+        before = (self if earlier is None else earlier).table(*of)
+        table = self.table(*of).changed(resources)
+        return table if any(True for _ in table.differing(before)) else before
 
     def afresh(self) -> World:
         """The same World, in which nothing was looked up or worked out yet."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 from weakref import WeakValueDictionary
@@ -53,6 +53,11 @@ class PolicyRules:
         return ToRules(self.scope.targets, self.scope.items, self._policies(), self._cache.merges)
 
     @remembered
+    def to_at_gateway(self) -> ToRules:
+        """For real destinations and routes, at a listener of a gateway, for which targets with more tags win."""
+        return ToRules(self.scope.targets, self.scope.items, self._policies(), self._cache.merges, at_gateway=True)
+
+    @remembered
     def to_subsets(self) -> SubsetRules:
         """For destinations that are known by `kuma.io/service`."""
         return self._cache.to_subsets(self._policies(), self.scope.targets.table("MeshHTTPRoute"))
@@ -77,8 +82,45 @@ class PolicyRules:
 
     def at_listeners(self, listeners: Collection[int]) -> PolicyRules:
         """The rules by those policies alone that selected one of these listeners of a builtin gateway."""
-        chosen = tuple(match for match in self.matched if not set(listeners).isdisjoint(match.listeners))
-        return self._cache.rules(chosen, self.kind, self.scope)
+        chosen = self._selecting(listeners)
+        return self if len(chosen) == len(self.matched) else self._cache.rules(chosen, self.kind, self.scope)
+
+    def _selecting(self, listeners: Collection[int]) -> tuple[MatchedPolicy, ...]:
+        """The policies that selected one of some listeners, in their order."""
+        sets = {number for index in listeners for number in self._sets_with.get(index, ())}
+        if len(sets) == len(self.listener_sets):
+            return self.matched
+        places = (place for number in sets for place in self._places[self.listener_sets[number]])
+        return tuple(self.matched[place] for place in sorted(places))
+
+    @remembered
+    def listener_sets(self) -> tuple[tuple[int, ...], ...]:
+        """The different sets of listeners that its policies select."""
+        return tuple(self._places)
+
+    @remembered
+    def _places(self) -> Mapping[tuple[int, ...], list[int]]:
+        """Where the policies stand that select each set of listeners. Most sets are the same object, hashed once."""
+        by_object: dict[ByIdentity[tuple[int, ...]], list[int]] = {}
+        for place, match in enumerate(self.matched):
+            by_object.setdefault(ByIdentity(match.listeners), []).append(place)
+        places: dict[tuple[int, ...], list[int]] = {}
+        for of_object in by_object.values():
+            places.setdefault(self.matched[of_object[0]].listeners, []).extend(of_object)
+        return places
+
+    @remembered
+    def _sets_with(self) -> Mapping[int, list[int]]:
+        """The numbers of the sets in which each listener is."""
+        sets: dict[int, list[int]] = {}
+        for number, listeners in enumerate(self.listener_sets):
+            for index in listeners:
+                sets.setdefault(index, []).append(number)
+        return sets
+
+    def combine_group(self, text: str, policy_items: tuple[PolicyItem, ...]) -> CombinedConf:
+        """What the items of one group come to together."""
+        return self._cache.merges.combine_group(text, policy_items)
 
     def combine(self, policy_items: tuple[PolicyItem, ...]) -> CombinedConf:
         """What some items come to together."""

@@ -8,7 +8,7 @@ from typing import TypeAlias
 from weakref import WeakValueDictionary
 
 from cp.rules.items import PolicyItem, recipe, shape_of
-from cp.rules.merging import NOTHING, MergedConf, MergeOptions, Origin, merge_groups, overlay
+from cp.rules.merging import NOTHING, MergedConf, MergeOptions, Origin, merge_group, merge_groups, overlay
 
 _Items: TypeAlias = tuple[PolicyItem, ...]
 
@@ -38,6 +38,7 @@ class MergeCache:
 
     def __init__(self) -> None:
         self._combined: WeakValueDictionary[_Items, CombinedConf] = WeakValueDictionary()
+        self._of_groups: WeakValueDictionary[tuple[str, _Items], CombinedConf] = WeakValueDictionary()
         self._laid: WeakValueDictionary[tuple[MergedConf, ...], MergedConf] = WeakValueDictionary()
         self.merged = 0
         """How often something had to be merged."""
@@ -47,6 +48,16 @@ class MergeCache:
         if combined is None:
             self.merged += 1
             combined = self._combined[items] = CombinedConf(items, _merge(items))
+        return combined
+
+    def combine_group(self, text: str, items: _Items) -> CombinedConf:
+        """What the items of one group come to, such as routes of one hostname."""
+        combined = self._of_groups.get((text, items))
+        if combined is None:
+            self.merged += 1
+            how = recipe(shape_of(items[0].policy)) if items else MergeOptions()
+            conf = merge_group([item.layer for item in items], how, text)
+            combined = self._of_groups[text, items] = CombinedConf(items, (conf,))
         return combined
 
     def lay(self, levels: tuple[MergedConf, ...]) -> MergedConf:

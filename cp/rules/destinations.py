@@ -10,6 +10,7 @@ from cp.rules.build import PolicyRules
 from cp.rules.calls import names_of_call
 from cp.rules.combined import CombinedConf
 from cp.rules.merging import NOTHING, MergedConf
+from cp.rules.outbound import ResourceRule, ToRules
 from cp.rules.subsets import MATCHES_TAG
 
 Via: TypeAlias = tuple[Identity, ...]
@@ -45,23 +46,37 @@ def _overlaid(rules: PolicyRules, levels: tuple[MergedConf, ...]) -> MergedConf:
     return confs[0] if len(confs) == 1 else rules.lay(confs)
 
 
-def at_gateway(rules: PolicyRules, via: Via = (), matches: str = "") -> MergedConf:
+def at_gateway(rules: PolicyRules, via: Via = (), service: Destination | None = None) -> MergedConf:
     """The conf of a listener of a builtin gateway with the confs of routes on it over it, field by field.
 
-    A gateway's listener is no destination, so items for the whole mesh hold for it. `rules` are those of the listener
-    alone (`PolicyRules.at_listeners`).
+    A gateway's listener is no destination, so items for the whole mesh hold for it, and under the confs of routes to
+    one `service` those of that service. `rules` are those of the listener alone (`PolicyRules.at_listeners`).
     """
-    whole = rules.to_subsets.of({MATCHES_TAG: matches} if matches else {})
-    of_routes = (rules.to.route(route) for route in reversed(via))
-    levels = (None if rule is None else rule.combined for rule in (whole, *of_routes))
-    return _overlaid(rules, tuple(map(_conf, levels)))
+    return _overlaid(rules, tuple(level.conf for level in gateway_levels(rules, via, service)))
+
+
+def gateway_levels(rules: PolicyRules, via: Via = (), service: Destination | None = None) -> tuple[CombinedConf, ...]:
+    """The merged confs of a gateway's listener, of a service and of the routes there, the most general first."""
+    of_routes = (level for route in reversed(via) for level in _of_real_route(rules, rules.to_at_gateway, route))
+    return tuple(level for level in (*_under_routes(rules, service), *of_routes) if level is not None)
+
+
+def _under_routes(rules: PolicyRules, service: Destination | None) -> tuple[CombinedConf | None, ...]:
+    """What holds at a gateway whichever route a call takes. Rules by tags lack items of policies that name routes."""
+    of_mesh = rules.to_at_gateway.mesh if service is None or service.identity is None else None
+    if service is None:
+        return (_combined(of_mesh),)
+    if service.identity is not None:
+        return (_combined(rules.to_at_gateway.rule(service.identity)),)
+    own = of_service(rules, service)
+    is_contained = of_mesh is None or (own is not None and set(of_mesh.combined.items) <= set(own.items))
+    return (own,) if is_contained else (_combined(of_mesh), own)
 
 
 def of_service(rules: PolicyRules, destination: Destination, matches: str = "") -> CombinedConf | None:
     """What holds for a destination, whatever route leads there."""
     if destination.identity is not None:
-        rule = rules.to.rule(destination.identity)
-        return None if rule is None else rule.combined
+        return _combined(rules.to.rule(destination.identity))
     tags = {SERVICE_TAG: destination.service, **dict(destination.tags)}
     if matches and (route_rule := rules.to_subsets.of({**tags, MATCHES_TAG: matches})) is not None:
         return route_rule.combined
@@ -76,10 +91,14 @@ def _of_route(rules: PolicyRules, destination: Destination, route: Identity) -> 
 
     For a destination by tags, the rules by tags contain the old way, as in Kuma.
     """
-    rule = rules.to.route(route)
-    at_top = rules.to.items_at_top(route) if destination.is_real else ()
-    return rules.combine(at_top) if at_top else None, None if rule is None else rule.combined
+    at_top, by_item = _of_real_route(rules, rules.to, route)
+    return at_top if destination.is_real else None, by_item
 
 
-def _conf(combined: CombinedConf | None) -> MergedConf:
-    return NOTHING if combined is None else combined.conf
+def _of_real_route(rules: PolicyRules, to: ToRules, route: Identity) -> tuple[CombinedConf | None, ...]:
+    at_top = to.items_at_top(route)
+    return rules.combine(at_top) if at_top else None, _combined(to.route(route))
+
+
+def _combined(rule: ResourceRule | None) -> CombinedConf | None:
+    return None if rule is None else rule.combined

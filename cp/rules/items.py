@@ -134,6 +134,13 @@ def _level(policy: Resource, target: TargetRef) -> str:
     return "section" if target.section_name else "service"
 
 
+def order_at_gateway(item: PolicyItem) -> Strength:
+    """The order of items at a listener of a gateway: there the tags of a target count before names (record 0068)."""
+    top = top_of(item.policy)
+    first = attributes(item.policy, top)
+    return (*first, -gateway_tags(top), *item.order[len(first) :])
+
+
 def _order(policy: Resource, target: TargetRef, index: int) -> Strength:
     section = int(target.kind == "MeshService" and bool(target.section_name))
     top = top_of(policy)

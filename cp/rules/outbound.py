@@ -13,7 +13,7 @@ from cp.model.remembered import remembered
 from cp.resources.resource import Resource
 from cp.rules.combined import CombinedConf, MergeCache
 from cp.rules.item_index import ItemIndex, names_route_at_top
-from cp.rules.items import PolicyItem, items
+from cp.rules.items import PolicyItem, items, order_at_gateway
 from cp.rules.matching import routes_at_top
 from cp.rules.targets import ROUTES, TargetTables
 
@@ -29,14 +29,21 @@ class ResourceRule:
 class ToRules:
     """The rules that the policies of one kind which select a proxy make for real resources."""
 
-    def __init__(
-        self, targets: TargetTables, item_index: ItemIndex, policies: Collection[Resource], cache: MergeCache
+    def __init__(  # all on which they depend
+        self,
+        targets: TargetTables,
+        item_index: ItemIndex,
+        policies: Collection[Resource],
+        cache: MergeCache,
+        *,
+        at_gateway: bool = False,
     ) -> None:
         self._targets = targets
         self._item_index = item_index
         self._policies = frozenset(policies)
         self._naming_routes_at_top = [policy for policy in policies if names_route_at_top(policy)]
         self._cache = cache
+        self._at_gateway = at_gateway
         self._combined: dict[tuple[PolicyItem, ...], CombinedConf] = {}
         """By the items of one resource: those items merged with the items of the mesh."""
 
@@ -94,7 +101,7 @@ class ToRules:
 
     @remembered
     def _of_mesh(self) -> tuple[PolicyItem, ...]:
-        return tuple(item for item in self._item_index.of_mesh if item.policy in self._policies)
+        return self._ordered(item for item in self._item_index.of_mesh if item.policy in self._policies)
 
     def take_over(self, rules_before: ToRules) -> None:
         """Keep the merges of an earlier World. The items for the mesh must be the same there."""
@@ -105,9 +112,14 @@ class ToRules:
     def _rule(self, identity: Identity, own: tuple[PolicyItem, ...]) -> ResourceRule:
         if own not in self._combined:
             mesh = () if identity.type in ROUTES else self._of_mesh
-            ordered = sorted((*mesh, *own), key=self._item_index.rank.__getitem__)
-            self._combined[own] = self._cache.combine(tuple(ordered))
+            self._combined[own] = self._cache.combine(self._ordered((*mesh, *own)))
         return ResourceRule(identity, self._combined[own])
+
+    def _ordered(self, policy_items: Iterable[PolicyItem]) -> tuple[PolicyItem, ...]:
+        """Items from the weakest to the strongest."""
+        if self._at_gateway:
+            return tuple(sorted(policy_items, key=order_at_gateway, reverse=True))
+        return tuple(sorted(policy_items, key=self._item_index.rank.__getitem__))
 
 
 def _services_first(identity: Identity) -> tuple[bool, Identity]:

@@ -13,6 +13,7 @@ from cp.rules.matches import matches_hash
 from cp.rules.merging import MergedConf, Origin
 
 _BACKENDS = "default.backendRefs"
+_TRAFFIC_ROUTE = "TrafficRoute"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,9 @@ class RouteRule:
     path: str
     """The path of the rule in the merged conf, under which the origins of its values are found."""
 
+    backends_path: str = ""
+    """Where the backends are written in the document of that route; empty if nobody set any."""
+
     @property
     def origin(self) -> Origin:
         return self.origins[0]
@@ -43,6 +47,11 @@ class RouteRule:
     def owner(self) -> Identity:
         """The route resource that the rule belongs to."""
         return self.origin.identity
+
+    @property
+    def is_in_order(self) -> bool:
+        """Whether it is tried where it stands: the rules of a TrafficRoute are, however specific they are."""
+        return self.owner.type == _TRAFFIC_ROUTE
 
     @property
     def contributors(self) -> tuple[Identity, ...]:
@@ -72,14 +81,6 @@ def routes(rules: PolicyRules, destination: Destination) -> tuple[RouteRule, ...
     return None if combined is None else routes_of(combined.conf)
 
 
-def gateway_routes(rules: PolicyRules) -> tuple[tuple[str, RouteRule], ...]:
-    """The rules of a listener of a builtin gateway, each with its hostname, which is empty for any host."""
-    subset_rule = rules.to_subsets.of({})
-    confs = () if subset_rule is None else subset_rule.combined.confs
-    hosts = ((next(iter(conf.value.get("hostnames") or ()), ""), conf) for conf in confs)
-    return tuple((host, rule) for host, conf in hosts for rule in routes_of(conf))
-
-
 def routes_of(conf: MergedConf) -> tuple[RouteRule, ...]:
     """The rules of one merged conf."""
     return tuple(_http(conf)) if "rules" in conf.value else tuple(_tcp(conf))
@@ -89,14 +90,15 @@ def _http(conf: MergedConf) -> Iterator[RouteRule]:
     for entry in conf.entries("rules"):
         backends = conf.fields.get(f"{entry.path}.{_BACKENDS}")
         source = entry.owner if backends is None else backends.winner.origin
+        where = "" if backends is None else backends.winner.path
         origins = tuple(
             origin for origin in reversed(entry.origins) if origin == entry.owner or origin in entry.setters
         )
-        yield RouteRule(entry.key or (), entry.value.get("default") or {}, origins, source, entry.path)
+        yield RouteRule(entry.key or (), entry.value.get("default") or {}, origins, source, entry.path, where)
 
 
 def _tcp(conf: MergedConf) -> Iterator[RouteRule]:
     backends = conf.fields.get(_BACKENDS)
     if backends is not None:
         owner = backends.winner.origin
-        yield RouteRule((), conf.value.get("default") or {}, (owner,), owner, "")
+        yield RouteRule((), conf.value.get("default") or {}, (owner,), owner, "", backends.winner.path)

@@ -37,4 +37,4 @@ def _of_path(path: Mapping[str, Any]) -> tuple[int, int]:
 def by_specificity(rules: Iterable[RouteRule]) -> tuple[tuple[Mapping[str, Any], RouteRule], ...]:
     """Every match with its rule, in the order in which Envoy tries them. Equals stay in the order of the rules."""
     pairs = [(match, rule) for rule in rules for match in rule.matches]
-    return tuple(sorted(pairs, key=lambda pair: specificity(pair[0])))
+    return tuple(sorted(pairs, key=lambda pair: () if pair[1].is_in_order else specificity(pair[0])))

@@ -14,10 +14,12 @@ from typing import Final
 
 import structlog
 
+from cp.access.keys import OfflineKeys
 from cp.access.rights import AccessLists, Rights, Subjects, default_rights
 from cp.access.rights_file import CODE, BadAccessFile, rights_of
 from cp.files import ordinary_file
 from cp.model.violation import Finding, Severity
+from cp.serving.lockout import lockouts
 from cp.settings import Settings
 
 _LOOKS_EVERY: Final = 1.0
@@ -29,17 +31,31 @@ log = structlog.get_logger()
 class AccessKeeper:
     """Keeps the rights of the settings, or of the file that they name."""
 
-    def __init__(self, settings: Settings, kinds: Collection[str]) -> None:
+    def __init__(self, settings: Settings, kinds: Collection[str], keys: OfflineKeys | None = None) -> None:
         """Raises `BadAccessFile`."""
         self._file, self._kinds, self._lists = settings.access_file, kinds, access_lists(settings)
+        self._settings, self._keys = settings, keys or OfflineKeys()
         self._stamp: tuple[int, ...] = ()
         self.rights: Rights = default_rights(self._lists)
-        self.findings: tuple[Finding, ...] = ()
+        self._faults: tuple[Finding, ...] = ()
         """What is wrong with the file since the rights were read."""
 
         if self._file is not None:
             self._stamp = _stamp(self._file)
             self.rights = self._read(self._file)
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What is wrong with the file, and whom the rights that are in force lock out."""
+        return (*self._faults, *self._lockouts())
+
+    def warn(self) -> None:
+        """Log whom the rights lock out."""
+        for finding in self._lockouts():
+            log.warning("setting", code=finding.code, reason=str(finding))
+
+    def _lockouts(self) -> tuple[Finding, ...]:
+        return tuple(lockouts(self._settings, self.rights, self._keys))
 
     async def keep(self) -> None:
         """Follow the file until cancelled."""
@@ -58,12 +74,13 @@ class AccessKeeper:
             return
         self._stamp = _stamp(self._file)
         try:
-            self.rights, self.findings = self._read(self._file), ()
+            self.rights, self._faults = self._read(self._file), ()
         except BadAccessFile as bad:
-            self.findings = bad.findings
+            self._faults = bad.findings
             log.warning("access.refused", file=str(self._file), reason=str(bad), rights="those from before")
         else:
             log.info("access.loaded", file=str(self._file), rights=len(self.rights.rights))
+            self.warn()
 
     def _read(self, file: Path) -> Rights:
         return rights_of(_text(file), str(file), self._kinds, self._lists.administrators)

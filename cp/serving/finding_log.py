@@ -9,25 +9,29 @@ import structlog
 from cp.model.violation import Finding
 from cp.resources.initial_policies import is_initial
 from cp.resources.world import World
-from cp.store.port import ChangeBatch
+from cp.store.port import UNKNOWN, Author, ChangeBatch
 
 
 def log_findings_of_all(world: World) -> None:
-    _log(finding for finding in world.findings if not _is_about_initial_policy(world, finding))
+    for finding in world.findings:
+        if not _is_about_initial_policy(world, finding):
+            _log(finding)
 
 
 def log_findings_of_changes(world_before: World, world: World, batches: Iterable[ChangeBatch]) -> None:
-    """A finding about the store itself is logged only if it is new."""
-    _log(_of_changes(world_before, world, batches))
+    """With who made the change. A finding about the store itself is logged only if it is new."""
+    for finding, author in _of_changes(world_before, world, batches):
+        _log(finding, user=author.name or None, origin=author.origin or None)
 
 
-def _of_changes(world_before: World, world: World, batches: Iterable[ChangeBatch]) -> Iterator[Finding]:
+def _of_changes(world_before: World, world: World, batches: Iterable[ChangeBatch]) -> Iterator[tuple[Finding, Author]]:
     findings_before = world_before.store_findings
     for batch in batches:
-        yield from (finding for finding in batch.findings or () if finding not in findings_before)
+        yield from ((finding, UNKNOWN) for finding in batch.findings or () if finding not in findings_before)
         for change in batch.changes:
             findings = world.findings_of(change.key)
-            yield from (finding for finding in findings if not _is_about_initial_policy(world, finding))
+            mine = (finding for finding in findings if not _is_about_initial_policy(world, finding))
+            yield from ((finding, change.author) for finding in mine)
 
 
 def _is_about_initial_policy(world: World, finding: Finding) -> bool:
@@ -36,8 +40,7 @@ def _is_about_initial_policy(world: World, finding: Finding) -> bool:
     return resource is not None and is_initial(resource.document)
 
 
-def _log(findings: Iterable[Finding]) -> None:
+def _log(finding: Finding, **author: str | None) -> None:
+    place, resource = finding.place or None, str(finding.resource) if finding.resource else None
     log = structlog.get_logger()
-    for finding in findings:
-        place, resource = finding.place or None, str(finding.resource) if finding.resource else None
-        log.warning("finding", code=finding.code, resource=resource, place=place, reason=str(finding))
+    log.warning("finding", code=finding.code, resource=resource, place=place, **author, reason=str(finding))

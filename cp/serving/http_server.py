@@ -15,6 +15,7 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, TypeAlias, cast
 
 import h11
@@ -26,6 +27,10 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from cp.listening import CannotListen, bind
 
 _BACKLOG: Final = 128
+_GONE_AFTER: Final = 60_000
+"""Milliseconds in which the other end has to acknowledge what it was sent. Else a machine that has lost its power seems
+to be there for a quarter of an hour."""
+
 _PIECE: Final = 1024
 """Bytes of a chunked request that are read at once: each chunk costs the same, if it holds a single byte."""
 
@@ -38,6 +43,9 @@ proxies and the database."""
 
 _MOST_CONNECTIONS: Final = 16_384
 """Where there may be many more file descriptors: each connection takes memory too."""
+
+_CLOSED: Final = -1
+"""The descriptor of a socket that is closed."""
 
 _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
@@ -68,12 +76,16 @@ async def http_served(
     """An HTTP server for as long as the block lasts, of HTTPS with a context; yields the port that it got."""
     listener = listening(host, port)
     server = _Server(_config(app, patience), patience.handshake, tls)
-    async with asyncio.TaskGroup() as group:
-        group.create_task(server.serve(sockets=[listener]))
-        try:
-            yield listener.getsockname()[1]
-        finally:
-            server.should_exit = True
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(server.serve(sockets=[listener]))
+            try:
+                yield listener.getsockname()[1]
+            finally:
+                server.should_exit = True
+    finally:
+        server.cut_off()
+        listener.close()
 
 
 def listening(host: str, port: int) -> socket.socket:
@@ -83,6 +95,8 @@ def listening(host: str, port: int) -> socket.socket:
     # acknowledgements (RFC 1122, 4.2.3.2) make each answer on a kept connection wait for 40 ms.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux has it; connections inherit it
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _GONE_AFTER)
     try:
         bind(listener, host, port)
     except CannotListen:
@@ -138,6 +152,13 @@ class _Server(uvicorn.Server):
         self.servers = cast("list[asyncio.base_events.Server]", acceptors)
         self.started = True
 
+    def cut_off(self) -> None:
+        """End what is still open: uvicorn leaves it where it is cancelled, or has waited for an answer for too long."""
+        for acceptor in cast("list[_Acceptor]", getattr(self, "servers", [])):
+            acceptor.cut_off()
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+
     def _new_protocol(self) -> asyncio.Protocol:
         protocol = cast("Callable[..., asyncio.Protocol]", self.config.http_protocol_class)
         return protocol(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
@@ -182,9 +203,16 @@ class _Acceptor:
         self._begin()
 
     def close(self) -> None:
-        self._loop.remove_reader(self._listener)
+        if self._listener.fileno() != _CLOSED:
+            self._loop.remove_reader(self._listener)
         if self._retry is not None:
             self._retry.cancel()
+
+    def cut_off(self) -> None:
+        """Take no more connections, and none of those that have not begun."""
+        self.close()
+        for opening in self._opening:
+            opening.cancel()
 
     async def wait_closed(self) -> None:
         """Connections are waited for by uvicorn."""
@@ -209,7 +237,12 @@ class _Acceptor:
         connection.setblocking(False)  # noqa: FBT003  # as the socket module has it
         opening = self._loop.create_task(self._way.begin(self._loop, connection))
         self._opening.add(opening)
-        opening.add_done_callback(self._opening.discard)
+        opening.add_done_callback(partial(self._opened, connection))
+
+    def _opened(self, connection: socket.socket, opening: asyncio.Task[Any]) -> None:
+        self._opening.discard(opening)
+        if opening.cancelled():
+            connection.close()
 
     def _take(self) -> socket.socket:
         return self._listener.accept()[0]

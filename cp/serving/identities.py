@@ -19,8 +19,9 @@ from cp.identity.authority import Authority, expiry_of, instant
 from cp.identity.backends import ReadFile
 from cp.identity.identities import AuthorityRef, ProxyIdentity, identity_of
 from cp.identity.leaf import Certificate, LeafCertificate, issue
+from cp.identity.likeness import has_nameless_twin
 from cp.identity.owners import AuthoritySources, owner_of, owners
-from cp.identity.security import security_of
+from cp.identity.security import TrustBundle, security_of
 from cp.identity.trust import TrustedRoot, trust_of
 from cp.metrics import Metrics
 from cp.model.failure import reason
@@ -92,12 +93,12 @@ class Identities:
             return held.part
         if not signer:  # nobody signs yet: whoever has something from before keeps it
             return NO_PART if held is None else held.part
-        return self._renewed(world, proxy, identity, held)
+        return self._renew(world, proxy, identity, held)
 
-    def _renewed(self, world: World, proxy: str, identity: ProxyIdentity, held: _Held | None) -> SnapshotPart:
+    def _renew(self, world: World, proxy: str, identity: ProxyIdentity, held: _Held | None) -> SnapshotPart:
         """A new one, or the last good one while it cannot be issued."""
         mesh = identity.authority.mesh
-        leaf = self._issued(world, identity)
+        leaf = self._leaf(world, identity)
         if isinstance(leaf, Violation):
             self._fail(proxy, str(leaf))
             return NO_PART if held is None else held.part
@@ -109,12 +110,15 @@ class Identities:
         self._held[proxy] = _Held(identity, _signer(world, identity.authority), certificate, part)
         return part
 
-    def _issued(self, world: World, identity: ProxyIdentity) -> LeafCertificate | Violation:
+    def _leaf(self, world: World, identity: ProxyIdentity) -> LeafCertificate | Violation:
         if identity.fault is not None:
             return identity.fault
         try:
             authority = self._signers.of(world, identity.authority)
-            return authority if isinstance(authority, Violation) else issue(authority, identity, self._clock())
+            if isinstance(authority, Violation):
+                return authority
+            has_twin = has_nameless_twin(authority.certificate, _bundles(world, identity.authority.mesh))
+            return issue(authority, identity, self._clock(), has_twin=has_twin)
         except Exception as error:  # noqa: BLE001  # whatever it is, it is one proxy's, which keeps what it has
             return Violation("", reason(error))
 
@@ -172,6 +176,16 @@ class Identities:
             mesh, seconds = held.certificate.mesh, held.certificate.not_after - self._clock()
             remaining[mesh] = min(seconds, remaining.get(mesh, seconds))
         return remaining
+
+    def remaining_ratio(self) -> Mapping[str, float]:
+        """For each mesh how much of its life is left to the certificate of which least is: 1 if it is new."""
+        ratios: dict[str, float] = {}
+        for held in tuple(self._held.values()):
+            certificate = held.certificate
+            life = certificate.not_after - certificate.not_before
+            ratio = max(0.0, (certificate.not_after - self._clock()) / life)
+            ratios[certificate.mesh] = min(ratio, ratios.get(certificate.mesh, ratio))
+        return ratios
 
     def forget(self, proxies: Collection[str]) -> Mapping[str, SnapshotPart]:
         """Forget the keys of proxies that left: what there is of them elsewhere."""
@@ -251,6 +265,11 @@ class _Signers(Memo[World, AuthorityRef, str]):
 
     def work_out(self, source: World, key: AuthorityRef) -> str:
         return trust_of(source.get(key.record_key)).signer
+
+
+def _bundles(world: World, mesh: str) -> tuple[TrustBundle, ...]:
+    security = security_of(world, mesh)
+    return () if security is None else security.bundles
 
 
 def _backend(world: World, reference: AuthorityRef) -> str:

@@ -1,9 +1,14 @@
-"""How late the event loop is: while a callback keeps it, no request of a proxy is read and no response is sent."""
+"""How late the event loop is: while a callback keeps it, no request of a proxy is read and no response is sent.
+
+Where other programs have the processors it is late through no fault of its callbacks. So it is also measured how much
+of a lag they can account for: no more than the processor time that the loop's thread has had since the last look.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from time import thread_time
 from typing import Final
 
 from cp.metrics import Metrics
@@ -36,11 +41,12 @@ class Lag:
         due: list[asyncio.TimerHandle] = []
 
         def look_at(planned: float) -> None:
-            due[:] = [loop.call_at(planned, look, planned)]
+            due[:] = [loop.call_at(planned, look, planned, thread_time())]
 
-        def look(planned: float) -> None:
+        def look(planned: float, spent_before: float) -> None:
             now = loop.time()
             self.note(now, now - planned)
+            self._metrics.own_lag.observe(min(now - planned, thread_time() - spent_before))
             look_at(now + _EVERY)
 
         look_at(loop.time() + _EVERY)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, groupby
 from typing import Final, TypeAlias
 
 import structlog
@@ -16,12 +16,15 @@ from cp.ads.session.messages import Nack, TypeStatus
 from cp.insight.lint.failed import failed_findings
 from cp.model.names import Key, dataplane_key, proxy_id
 from cp.model.registration import OWNER, RESOURCE
+from cp.resources.assignment import assigned_world
 from cp.resources.world import World
 from cp.serving.delivery import (
     CauseFinder,
     ChangeProgress,
+    ChangeReach,
     ChangeStanding,
     Delivery,
+    FleetDelta,
     NackGroup,
     NackReport,
     Presence,
@@ -33,9 +36,12 @@ from cp.serving.delivery import (
     presence,
     stand,
 )
+from cp.serving.fleet_watch import FleetWatch
 from cp.serving.publications import PublicationAudience
+from cp.serving.reach_watch import ReachWatch
 from cp.serving.reconcile import Reconciler
 from cp.translate.compiler import CompiledProxy
+from cp.translate.packing import SHORT
 
 _GATHERING: Final = 0.5
 """Seconds that a NACK waits for those of other proxies, to be logged as one line with them."""
@@ -47,6 +53,9 @@ _PRESENCES_AT_ONCE: Final = 20
 """Proxies that are looked at before streams go on."""
 
 _PROGRESS_EVERY: Final = 0.05
+_NAMED: Final = 5
+"""Proxies and Envoy resources that a line of the log names."""
+
 _EXPLAINED_NAMES: Final = 20
 """Resources of one NACK whose policies are looked for; Envoy may name thousands."""
 
@@ -93,6 +102,8 @@ class Observer:
         self._hub = hub.observer
         self._reconciler = reconciler
         self._explaining = asyncio.Lock()
+        self._fleet = FleetWatch(hub.observer, lambda: reconciler.failures, lambda: reconciler.world.revision)
+        self._reach = ReachWatch(hub.observer, reconciler.publications)
         self._log = structlog.get_logger()
 
     # --- one proxy ---
@@ -132,8 +143,12 @@ class Observer:
         proxy = proxy_id(dataplane)
         nack_reports = await self.nack_reports([proxy])
         failures = self._reconciler.failures.get(proxy, ())
-        failed = failed_findings(self._reconciler.world, dataplane, failures)
+        failed = failed_findings(assigned_world(self._reconciler.world, dataplane), dataplane, failures)
         return delivery(dataplane, self._presence(proxy), self._hub.of(proxy), nack_reports, failed)
+
+    async def fleet(self, versions: Mapping[str, int]) -> Sequence[FleetDelta]:
+        """How all proxies are, or those of which something has changed since a version that was told before."""
+        return [await self._fleet.delta(versions)]
 
     # --- NACKs ---
 
@@ -147,8 +162,18 @@ class Observer:
         if not nacks:
             return ()
         world, compiled = await self._reconciler.compiled(dict.fromkeys(nack.proxy for nack in nacks))
+        nacks = await self._still_standing(nacks)
         async with self._explaining:  # however many ask, there is a thread for one of them
             return await asyncio.to_thread(_explained, world, compiled, nacks)
+
+    async def _still_standing(self, nacks: Iterable[_UnexplainedNack]) -> list[_UnexplainedNack]:
+        """Those of what is served now: who wrote what was taken back meanwhile cannot be told of the new World."""
+        await asyncio.sleep(0)  # streams that were given something new have seen it then
+        standing: list[_UnexplainedNack] = []
+        for proxy, of_proxy in groupby(nacks, lambda nack: nack.proxy):
+            now = {(nack.type_url, nack.nack) for nack in self._nacks(proxy)}
+            standing += (nack for nack in of_proxy if (nack.type_url, nack.nack) in now)
+        return standing
 
     def _nacks(self, proxy: str) -> Iterator[_UnexplainedNack]:
         for seat in self._hub.of(proxy):
@@ -241,6 +266,14 @@ class Observer:
                 standings[report.proxy] = ChangeStanding.REFUSES
         return replace(self._progress(standings, audience), nack_reports=tuple(reports), is_done=True)
 
+    async def follow_changes(self) -> None:
+        """Note whom changes reach, until cancelled."""
+        await self._reach.run()
+
+    async def reaches(self, revisions: Collection[int]) -> Sequence[Sequence[ChangeReach]]:
+        """Whom some of the newest revisions reached, and who refused them: of this process, which is the only one."""
+        return [self._reach.reaches(revisions)]
+
     # --- the log ---
 
     async def run(self) -> None:
@@ -255,7 +288,7 @@ class Observer:
 
     async def _log_new(self, logged: _LoggedNacks) -> _LoggedNacks:
         """Log each sort of which all NACKs are new since the last time."""
-        await self._gathered()
+        await self._await_causes()
         groups = {group.first.sort: group for group in grouped(await self.nack_reports())}
         members = {sort: _members(group) for sort, group in groups.items()}
         for sort, group in groups.items():
@@ -263,7 +296,7 @@ class Observer:
                 self._log_group(group)
         return members
 
-    async def _gathered(self) -> None:
+    async def _await_causes(self) -> None:
         """Wait until the sessions of proxies that NACKed something have found out which resources are at fault."""
         for _ in range(_GATHERING_ROUNDS):
             await asyncio.sleep(_GATHERING)
@@ -282,6 +315,9 @@ class Observer:
             resource=str(of_group.resource),
             place=of_group.place or None,
             proxies=len(group.proxies),
+            named=list(group.proxies[:_NAMED]),
+            envoy_type=SHORT.get(group.first.type_url, group.first.type_url),
+            envoy_resources=list(group.first.names[:_NAMED]),
             reason=str(of_group),
         )
 
@@ -296,8 +332,13 @@ async def _news(watch: ProxyWatch, within: float) -> frozenset[str]:
 def _explained(
     world: World, compiled: Mapping[str, CompiledProxy], nacks: Iterable[_UnexplainedNack]
 ) -> tuple[NackReport, ...]:
-    finder = CauseFinder(world)
-    return tuple(nack.report(_causes(finder, compiled.get(nack.proxy), nack)) for nack in nacks)
+    finders: dict[World, CauseFinder] = {}
+    reports = []
+    for nack in nacks:
+        assigned = assigned_world(world, dataplane_key(nack.proxy))
+        finder = finders.setdefault(assigned, CauseFinder(assigned))
+        reports.append(nack.report(_causes(finder, compiled.get(nack.proxy), nack)))
+    return tuple(reports)
 
 
 def _causes(finder: CauseFinder, proxy: CompiledProxy | None, nack: _UnexplainedNack) -> ResourceCauses:

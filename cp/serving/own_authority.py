@@ -57,7 +57,7 @@ class UnusableAuthority(ValueError):
     """What stands where the authority is wanted is none. The message says in which file, and why."""
 
 
-def made_certificate(folder: Path, names: Collection[str], now: dt.datetime) -> None:
+def ensure_certificate(folder: Path, names: Collection[str], now: dt.datetime) -> None:
     """See to it that a folder has a certificate for these names that lasts, and its key.
 
     The newest 64 names of earlier certificates stay in it, also when it is renewed: a proxy may still use an address
@@ -101,7 +101,7 @@ def _make_authority(folder: Path, now: dt.datetime) -> None:
     name = _name(f"Koguma control plane {x509.random_serial_number():x}"[:_LONGEST_COMMON_NAME])
     identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
     certificate = (
-        _begun(name, name, key.public_key(), now, now + _LIFE_OF_AUTHORITY)
+        _builder(name, name, key.public_key(), now, now + _LIFE_OF_AUTHORITY)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(signs_certificates=True), critical=True)
         .add_extension(identifier, critical=False)
@@ -118,7 +118,7 @@ def _make_certificate(folder: Path, names: Sequence[str], now: dt.datetime) -> N
     common = next((name for name in names if len(name) <= _LONGEST_COMMON_NAME), _ORGANIZATION)
     ends = min(now + LIFE, authority.not_valid_after_utc)
     certificate = (
-        _begun(_name(common), authority.subject, key.public_key(), now, ends)
+        _builder(_name(common), authority.subject, key.public_key(), now, ends)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
@@ -174,7 +174,7 @@ def _lasts(folder: Path, certificate: x509.Certificate, now: dt.datetime) -> boo
     return is_whole and (is_newest or certificate.not_valid_after_utc - now > RENEWED_BEFORE)
 
 
-def _begun(
+def _builder(
     subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, now: dt.datetime, ends: dt.datetime
 ) -> x509.CertificateBuilder:
     return (

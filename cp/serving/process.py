@@ -7,6 +7,7 @@ import os
 import resource
 import sys
 import threading
+from asyncio.sslproto import SSLProtocol
 from contextlib import suppress
 from typing import Final
 
@@ -16,9 +17,14 @@ _TURN: Final = 0.0005
 """Seconds for which a thread may compute while another waits. With Python's own 5 ms, and a few threads that compute,
 the event loop is late by a multiple of it each time that it has waited for something."""
 
+_TLS_RECORD: Final = 16 * 1024
+"""Bytes: the longest record of TLS (RFC 8446, 5.1). asyncio takes 256 KiB of memory for each connection with TLS, of
+which there are thousands that are idle."""
+
 
 def prepare() -> None:
     """Done once, when the process starts."""
+    SSLProtocol.max_size = _TLS_RECORD
     sys.setswitchinterval(_TURN)
     gc.collect()
     gc.freeze()  # modules stay until the end: the collector, which all threads wait for, need not look through them

@@ -80,6 +80,15 @@ class PublicationLog:
             is_known=len(complete) == len(publications),
         )
 
+    def after(self, revision: int) -> list[Publication]:
+        """The publications of later revisions, the oldest first."""
+        later: list[Publication] = []
+        for publication in reversed(self._publications):
+            if publication.revision <= revision:
+                break
+            later.append(publication)
+        return later[::-1]
+
     def suspected_changes(self, proxy: str, nacked_since: float) -> tuple[frozenset[Key], ...]:
         """What was changed in the last publication to a proxy before it began to NACK, and in each one after that.
 

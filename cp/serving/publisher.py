@@ -9,6 +9,7 @@ import structlog
 from cp.ads.hub import Hub
 from cp.model.failure import Failure
 from cp.model.names import Key, dataplane_key, proxy_id
+from cp.resources.assignment import rolled_keys
 from cp.resources.world import World
 from cp.serving.publications import Publication
 from cp.serving.turn import PendingChanges, TurnResult
@@ -34,6 +35,11 @@ class Publisher:
         """What cannot be made for connected proxies, by faults of ours; proxies without a failure are left out."""
         return self._failures
 
+    @property
+    def certified_clients(self) -> frozenset[Key]:
+        """The connected gRPC clients that have certificates."""
+        return frozenset(map(dataplane_key, self._hub.certified_clients))
+
     def update_connected(self, arrived: Iterable[str]) -> frozenset[str]:
         """Add the proxies that connected since the last turn, and remove those that disconnected, which it returns."""
         arrived_or_departed = self._hub.departures().union(arrived)
@@ -50,7 +56,7 @@ class Publisher:
         at = self._hub.now()
         newcomers = {proxy for proxy in pending.arrived if not self._hub.knows(proxy)}
         published = self._hand_over(result, pending, self._hub.arriving.union(arrived_meanwhile))
-        changed = frozenset(pending.changed_keys)
+        changed = rolled_keys(result.world, frozenset(pending.changed_keys))
         publication = Publication(
             previous_revision=revision_before,
             revision=result.world.revision,

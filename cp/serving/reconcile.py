@@ -27,13 +27,14 @@ from cp.model.failure import Failure
 from cp.model.names import Key, dataplane_key
 from cp.model.secret_names import trust_key
 from cp.policies import Policies, kinds
+from cp.resources.engine import DEFAULT_ENGINE, Engine
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.serving.finding_log import log_findings_of_all, log_findings_of_changes
 from cp.serving.identities import Identities
 from cp.serving.publications import Publication, PublicationLog
 from cp.serving.publisher import Publisher
-from cp.serving.turn import PendingChanges, TurnCompiler
+from cp.serving.turn import PendingChanges, TurnCompiler, TurnRecord
 from cp.store.port import Change, ChangeBatch, Closed, Contents, Outdated, Store, Unusable
 from cp.translate.compiler import CompiledProxy, Compiler
 from cp.translate.snapshot import Snapshot
@@ -41,6 +42,9 @@ from cp.translate.snapshot import Snapshot
 T = TypeVar("T")
 
 _NEVER: Final = datetime.fromtimestamp(0, UTC)
+
+_PAUSE: Final = 0.2
+"""Seconds until the store is asked again that is away when everything has to be read anew."""
 
 _CERTIFICATES_EVERY: Final = 0.5
 """Seconds after which it is looked again which certificates are due."""
@@ -71,11 +75,16 @@ class Reconciler:
         *,
         identities: Identities | None = None,
         checks_itself: bool = False,
+        engine: Engine = DEFAULT_ENGINE,
+        derives_reachability: bool = False,
     ) -> None:
-        """Without `identities` no proxy gets a certificate."""
+        """Without `identities` no proxy gets a certificate. `engine` is that of a Mesh that names none.
+
+        `derives_reachability`: as in `Kinds`.
+        """
         self._store = store
         self._hub = hub.publisher
-        self._kinds = kinds(policies)
+        self._kinds = kinds(policies, engine, derives_reachability=derives_reachability)
         self._identities = identities
         self._turn_compiler = TurnCompiler(policies, hub.metrics, identities, checks_itself=checks_itself)
         self._publisher = Publisher(hub)
@@ -94,6 +103,9 @@ class Reconciler:
         self._followed = 0
         self._next_batch = asyncio.Event()
         self.publications = PublicationLog()
+        self.turned: Callable[[TurnRecord], None] | None = None
+        """Told of each turn that changes the World, when all of it is handed over."""
+
         self.is_stopping = False
 
     @property
@@ -104,6 +116,11 @@ class Reconciler:
     def loaded_world(self) -> World | None:
         """The World in force; None until the store has been read."""
         return self._world
+
+    @property
+    def follows(self) -> bool:
+        """Whether what is written now would be noticed."""
+        return self._world is not None and not self._store.outage
 
     @property
     def is_ready(self) -> bool:
@@ -170,13 +187,16 @@ class Reconciler:
         self._pending.batches.append(ChangeBatch(self._followed, (change,), findings))
         self._wake.set()
 
-    async def snapshot(self, dataplane: Resource) -> Snapshot:
+    async def snapshot(self, dataplane: Resource, *, is_certified_client: bool = False) -> Snapshot:
         """What a proxy is served or, while it is not connected, would be."""
         async with self._between_turns():
-            return await self._in_thread(self.compiler.snapshot, self.world, dataplane)
+            certified = self._publisher.certified_clients - {dataplane.key}
+            # Another process may serve it, so what this one knows of connections is not enough.
+            certified |= {dataplane.key} if is_certified_client else set()
+            return await self._in_thread(self._turn_compiler.snapshot, self.world, dataplane, certified)
 
     async def compiled(self, proxies: Iterable[str]) -> tuple[World, Mapping[str, CompiledProxy]]:
-        """What some proxies are served and why, in the World that it follows from."""
+        """What some proxies are served and why, and the World in force: a rollout may have assigned them another."""
         async with self._between_turns():
             return self.world, await self._in_thread(self._turn_compiler.compiled, self.world, tuple(proxies))
 
@@ -223,11 +243,18 @@ class Reconciler:
                     self._follow_to(batch.revision)
                     self._wake.set()
             except Outdated:  # the store no longer keeps the changes since then: read everything again
-                contents = await self._store.read()
+                contents = await self._read_anew()
                 since = contents.revision
                 self._pending = PendingChanges(contents, [], self._pending.arrived, self._pending.renewals, monotonic())
                 self._follow_to(since)
                 self._wake.set()
+
+    async def _read_anew(self) -> Contents:
+        while True:
+            try:
+                return await self._store.read()
+            except Unusable:  # away, as it may well be in the time of a failover: what was read before stays in force
+                await asyncio.sleep(_PAUSE)
 
     def _follow_to(self, revision: int) -> None:
         """Note that everything written up to a revision is in the World or in `_pending`."""
@@ -290,23 +317,35 @@ class Reconciler:
         connected = self._publisher.connected
         concerned = connected if pending.concern_everybody else pending.arrived.keys() | pending.renewals
         proxies = tuple(proxy for proxy in connected if proxy in concerned)
-        result = await self._in_thread(self._turn_compiler.compute, world_before, pending.batches, proxies)
-        self._hub.metrics.turn.observe(monotonic() - began)
+        certified = self._publisher.certified_clients
+        result = await self._in_thread(self._turn_compiler.compute, world_before, pending.batches, proxies, certified)
+        computed = monotonic()
+        self._hub.metrics.turn.observe(computed - began)
         publication, published = self._publisher.publish(
             pending, result, self.world.revision, arrived_meanwhile=self._pending.arrived
         )
         if pending.concern_everybody or departed:
-            self.compiler.keep_only(dataplane_key(proxy) for proxy in connected)
+            self._turn_compiler.keep_only(result.world, map(dataplane_key, connected))
         if self._identities is not None:
             self._publisher.withdraw(self._identities.forget(departed))
             self._identities.forget_signers(result.world)
         self._publisher.keep_failures(result.failures, departed)
         self._enter(result.world, publication)
         self._publisher.forget_gone(self.world, departed, publication.changed)
+        if self.turned is not None and publication.revision > publication.previous_revision:
+            self.turned(_record(pending, publication, self._hub.now(), (began, computed)))
         if pending.batches:
             log_findings_of_changes(world_before, result.world, pending.batches)
             elapsed = round((monotonic() - began) * 1000, 1)
-            self._log.info("world.changed", revision=result.world.revision, proxies=published, milliseconds=elapsed)
+            self._log.info(
+                "world.changed",
+                revision=result.world.revision,
+                resources=list(pending.resources),
+                changed=len(publication.changed),
+                users=list(pending.authors),
+                proxies=published,
+                milliseconds=elapsed,
+            )
 
     def _enter(self, world: World, publication: Publication | None = None) -> None:
         self._world = world
@@ -314,3 +353,18 @@ class Reconciler:
             self.publications.add(publication)
         self._next_world.set()
         self._next_world = asyncio.Event()
+
+
+def _record(pending: PendingChanges, publication: Publication, now: float, moments: tuple[float, float]) -> TurnRecord:
+    """`moments` are when the turn began and had computed, of `monotonic`; `now` is on the clock of the hub."""
+    offset, (began, computed) = now - monotonic(), moments
+    return TurnRecord(
+        publication=publication,
+        noticed=offset + (pending.noticed_at or began),
+        began=offset + began,
+        computed=offset + computed,
+        published=now,
+        written_at=pending.written_at,
+        resources=pending.resources,
+        authors=pending.authors,
+    )

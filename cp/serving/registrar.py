@@ -18,12 +18,26 @@ import structlog
 
 from cp.model.document import Document
 from cp.model.names import Key, ProxyId, dataplane_key, proxy_id
-from cp.model.registration import MISSED_BY, OWNER, label, labelled
+from cp.model.registration import MISSED_BY, OWNER, SWEEP_WAY, label, labelled
 from cp.model.source import read_documents
 from cp.resources.parse import parse
 from cp.resources.world import Table, World
-from cp.store.port import ABSENT, Closed, Conflict, Delete, Put, ReadOnly, Store, Unusable
+from cp.store.port import (
+    ABSENT,
+    Author,
+    Closed,
+    Conflict,
+    Delete,
+    LeaseLost,
+    Put,
+    ReadOnly,
+    Store,
+    StoreUnreachable,
+    Unusable,
+)
+from cp.store.roster import Fence
 
+_AUTHOR: Final = Author("control plane", SWEEP_WAY)
 _DATAPLANE: Final = "Dataplane"
 _SWEEPS: Final = 8
 """How often all registered Dataplanes are checked while a delay passes."""
@@ -53,6 +67,26 @@ class ProxySightings(Protocol):
     async def dataplane_text(self, proxy: str, owner: str) -> str:
         """The Dataplane that a run of a proxy brings along, as text; empty if it brings none."""
         ...
+
+
+class ChoresLeadership(Protocol):
+    """Whether to look for those that are gone is for this control plane."""
+
+    @property
+    def leads(self) -> bool: ...
+
+    @property
+    def fence(self) -> Fence | None: ...
+
+
+class _Alone:
+    """Nobody else is there."""
+
+    leads = True
+    fence: Fence | None = None
+
+
+ALONE: Final = _Alone()
 
 
 class CurrentWorld(Protocol):
@@ -119,12 +153,22 @@ class _Memory:
 class Registrar:
     """`name` tells control planes on one store apart."""
 
-    def __init__(
-        self, store: Store, current: CurrentWorld, sightings: ProxySightings, times: RegistrarTimes, *, name: str
+    def __init__(  # noqa: PLR0913  # what it looks at, and whom it speaks for
+        self,
+        store: Store,
+        current: CurrentWorld,
+        sightings: ProxySightings,
+        times: RegistrarTimes,
+        *,
+        name: str,
+        leadership: ChoresLeadership = ALONE,
     ) -> None:
-        self._store, self._current, self._sightings = store, current, sightings
+        self._store, self._current, self._sightings, self._leadership = store, current, sightings, leadership
         self._times, self._name, self._clock = times, name, times.clock
         self._memory = _Memory(unsettled=times.clock())
+        self._trouble = ""
+        """Why the last sweep ended early."""
+
         self._log = structlog.get_logger()
 
     async def run(self) -> None:
@@ -132,11 +176,24 @@ class Registrar:
         while True:
             await asyncio.sleep(min(self._times.delay / _SWEEPS, _LONGEST_PAUSE))
             try:
-                await self.sweep()
+                await self._try_to_sweep()
             except Closed:
                 return
-            except Exception:  # noqa: BLE001  # what could not be done is tried again in the next sweep
-                self._log.exception("registrations.unswept")
+
+    async def _try_to_sweep(self) -> None:
+        """Sweep. What could not be done is tried again in the next sweep, and told once until one succeeds."""
+        try:
+            await self.sweep()
+        except Closed:
+            raise
+        except StoreUnreachable:  # the store tells of it itself, when it begins and when it ends
+            return
+        except Exception as error:  # noqa: BLE001  # as above
+            if (trouble := repr(error)) != self._trouble:
+                self._trouble = trouble
+                self._log.error("registrations.unswept", reason=str(error), exc_info=not isinstance(error, Unusable))
+        else:
+            self._trouble = ""
 
     async def sweep(self) -> None:
         """Check every registered Dataplane once: mark it, remove it or take its mark off."""
@@ -150,7 +207,7 @@ class Registrar:
             if dataplane.owner in connected.get(dataplane.proxy, ()):
                 await self._take_mark_off(dataplane)
             else:
-                await self._missed(dataplane, now)
+                await self._look_after_missing(dataplane, now)
         await self._restore(world, connected)
 
     def _keep_memory_of(self, owned: list[OwnedDataplane]) -> None:
@@ -167,10 +224,13 @@ class Registrar:
         self._memory.marks.pop(run, None)
         self._memory.objections.pop(run, None)
         if dataplane.missed_by:
-            await self._labelled(dataplane, missed_by="")
+            await self._write_label(dataplane, missed_by="")
 
-    async def _missed(self, dataplane: OwnedDataplane, now: float) -> None:
+    async def _look_after_missing(self, dataplane: OwnedDataplane, now: float) -> None:
         run = dataplane.key, dataplane.owner
+        if not self._leadership.leads:  # we do not know who is connected elsewhere
+            self._memory.missing.pop(run, None)
+            return
         since = self._memory.missing.setdefault(run, now)
         half = self._times.delay / 2
         if now < max(since + half, self._memory.unsettled + self._times.grace):
@@ -184,11 +244,11 @@ class Registrar:
             await self._remove(dataplane, mark)
 
     async def _mark(self, dataplane: OwnedDataplane) -> None:
-        revision = await self._labelled(dataplane, missed_by=self._name)
+        revision = await self._write_label(dataplane, missed_by=self._name)
         if revision != ABSENT:
             self._memory.marks[dataplane.key, dataplane.owner] = _Mark(revision, self._clock())
 
-    async def _labelled(self, dataplane: OwnedDataplane, *, missed_by: str) -> int:
+    async def _write_label(self, dataplane: OwnedDataplane, *, missed_by: str) -> int:
         """The revision at which the label has that value; `ABSENT` if the Dataplane was written meanwhile."""
         stored = await self._store.get(dataplane.key)
         if stored is None or label(stored.document, OWNER) != dataplane.owner:
@@ -197,22 +257,27 @@ class Registrar:
         if document is stored.document:
             return stored.revision
         try:
-            return await self._store.write(Put(document, stored.revision))
+            fence = self._leadership.fence if missed_by else None
+            return await self._store.write(Put(document, stored.revision), author=_AUTHOR, fence=fence)
         except (Conflict, ReadOnly, Unusable):
             return ABSENT
 
     async def _remove(self, dataplane: OwnedDataplane, mark: _Mark) -> None:
         """Remove it if nobody has written it since it was marked."""
         try:
-            await self._store.write(Delete(dataplane.key, mark.revision))
+            fence = self._leadership.fence
+            revision = await self._store.write(Delete(dataplane.key, mark.revision), author=_AUTHOR, fence=fence)
+        except LeaseLost:
+            return
         except Conflict:
-            self._objected(dataplane)
+            self._note_objection(dataplane)
             return
         except (ReadOnly, Unusable):
             return
-        self._log.info("proxy.removed", resource=str(dataplane.key), owner=dataplane.owner)
+        about = {"resource": str(dataplane.key), "owner": dataplane.owner, "user": _AUTHOR.name}
+        self._log.info("proxy.removed", revision=revision, **about)
 
-    def _objected(self, dataplane: OwnedDataplane) -> None:
+    def _note_objection(self, dataplane: OwnedDataplane) -> None:
         """Wait longer before the next mark: another control plane serves the proxy and would take it off again."""
         run, memory = (dataplane.key, dataplane.owner), self._memory
         memory.objections[run] = min(memory.objections.get(run, 0) + 1, _MOST_PATIENT)
@@ -242,12 +307,13 @@ class Registrar:
             document = await asyncio.to_thread(_document, text, key, self._current.world)
             if document is None:
                 return True
-            await self._store.write(Put(labelled(document, owner=owner), ABSENT))
+            revision = await self._store.write(Put(labelled(document, owner=owner), ABSENT), author=_AUTHOR)
         except ReadOnly:
             return True
         except (Conflict, Unusable):
             return False
-        self._log.info("proxy.registered", resource=str(document.key), new=True)
+        about = {"resource": str(document.key), "revision": revision, "user": _AUTHOR.name}
+        self._log.info("proxy.registered", new=True, **about)
         return True
 
     async def _was_missed(self, key: Key, owner: str) -> bool:

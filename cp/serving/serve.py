@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import random
+import socket
 import time
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -14,13 +16,15 @@ from typing import Any
 import grpc
 
 from cp.access.keys import OfflineKeys
-from cp.ads.admission import Door
+from cp.ads.admission import Doorkeeper
 from cp.ads.hub import Hub
 from cp.ads.server import AdsServer, ServerOptions, serving
 from cp.files import read_file
 from cp.identity.rotation import TrustTimes
 from cp.metrics import Metrics
 from cp.policies import discover
+from cp.resources.assignment import rollouts_by_state
+from cp.serving.change_traces import ChangeTracer
 from cp.serving.identities import Identities
 from cp.serving.lag import Lag
 from cp.serving.observe import Observer
@@ -42,7 +46,12 @@ from cp.serving.trust_keeper import (
 )
 from cp.settings import Settings, variable
 from cp.store.files import FilesStore
+from cp.store.observed import ObservedStore
 from cp.store.port import Store
+from cp.tracing.exporter import exported
+from cp.tracing.spans import Attribute
+from cp.tracing.writes import WriteTraces
+from cp.version import VERSION
 
 _COLLECTS_AFTER = (10_000, 2, 4000)
 """A push to a thousand proxies makes some hundred thousand objects that live until it is answered. With Python's own
@@ -58,6 +67,12 @@ class ProxyServing:
     observer: Observer
     metrics: Metrics
     port: int
+    traces: WriteTraces | None
+    """None: changes are not traced."""
+
+
+def _as_is(store: Store) -> TrustStore:
+    return store
 
 
 @asynccontextmanager
@@ -68,18 +83,38 @@ async def reconciled(settings: Settings, store: Store) -> AsyncIterator[tuple[Hu
     hub = Hub(metrics=metrics)
     pace = Pace(settings.quiet, settings.at_most)
     identities = Identities(metrics, time.time, random.random)
-    reconciler = Reconciler(store, hub, discover(), pace, identities=identities, checks_itself=settings.checks_itself)
+    reconciler = Reconciler(
+        ObservedStore(store, metrics),
+        hub,
+        discover(),
+        pace,
+        identities=identities,
+        checks_itself=settings.checks_itself,
+        engine=settings.policy_engine,
+        derives_reachability=settings.auto_reachable_services,
+    )
     _register(metrics, hub, reconciler)
     expiry = "Seconds until the first certificate of a connected proxy expires"
     metrics.register("certificates_remaining_seconds", expiry, identities.remaining, "mesh")
+    part = "The part of its life that is left to the certificate of a connected proxy of which least is left"
+    metrics.register("certificates_remaining_ratio", part, identities.remaining_ratio, "mesh")
     async with in_background(reconciler.run()), in_background(Lag(metrics).watch()):
         yield hub, reconciler
 
 
-def trust_keeper(settings: Settings, store: Store, reconciler: Reconciler, proxies: ProxyPresences) -> TrustKeeper:
-    """Beside a folder, which takes no records, each process that serves proxies has records of its own."""
+def trust_keeper(
+    settings: Settings,
+    store: Store,
+    reconciler: Reconciler,
+    proxies: ProxyPresences,
+    among: Callable[[Store], TrustStore] = _as_is,
+) -> TrustKeeper:
+    """Beside a folder, which takes no records, each process that serves proxies has records of its own.
+
+    `among` is what stands before a store that is shared.
+    """
     times, is_folder = TrustTimes(settings.trust_propagation, settings.trust_patience), isinstance(store, FilesStore)
-    records: TrustStore = LocalTrust(reconciler.put_locally) if is_folder else store
+    records: TrustStore = LocalTrust(reconciler.put_locally) if is_folder else among(store)
     return TrustKeeper(records, reconciler, proxies, TrustSources(read_file, times=times, forgets=is_folder))
 
 
@@ -101,14 +136,51 @@ class ProxyDoor:
 
 
 @asynccontextmanager
-async def proxies_served(
-    settings: Settings, store: Store, port: int, *, door: ProxyDoor = ProxyDoor(), shares_port: bool = False
+async def changes_traced(
+    settings: Settings,
+    hub: Hub,
+    reconciler: Reconciler,
+    observer: Observer | None = None,
+    is_shared: Callable[[], bool] = lambda: False,
+) -> AsyncIterator[WriteTraces | None]:
+    """Sends a trace of each change for as long as the block lasts; None where nobody wants them."""
+    with exported(settings.trace_collector, _about_process(settings.otel_service_name), hub.metrics) as sink:
+        if sink is None:
+            yield None
+            return
+        traces = WriteTraces(sink)
+        tracer = ChangeTracer(hub.observer, traces, hub.publisher.now, is_shared=is_shared)
+        reconciler.turned = tracer.turned
+        async with in_background(tracer.run(observer)):
+            yield traces
+
+
+def _about_process(service: str) -> dict[str, Attribute]:
+    host, process = socket.gethostname(), os.getpid()
+    instance = {"service.instance.id": f"{host}:{process}", "host.name": host}
+    return {"service.name": service, "service.version": VERSION, **instance, "process.pid": process}
+
+
+@asynccontextmanager
+async def proxies_served(  # noqa: PLR0913  # how proxies are served
+    settings: Settings,
+    store: Store,
+    port: int,
+    *,
+    door: ProxyDoor = ProxyDoor(),
+    shares_port: bool = False,
+    is_shared: Callable[[], bool] = lambda: False,
 ) -> AsyncIterator[ProxyServing]:
-    """An ADS server for as long as the block lasts, and while it drains."""
+    """An ADS server for as long as the block lasts, and while it drains.
+
+    `is_shared`: whether other control planes serve what is in the store, too.
+    """
     async with AsyncExitStack() as stack:
         hub, reconciler = await stack.enter_async_context(reconciled(settings, store))
         observer = Observer(hub, reconciler)
         await stack.enter_async_context(in_background(observer.run()))
+        await stack.enter_async_context(in_background(observer.follow_changes()))
+        traces = await stack.enter_async_context(changes_traced(settings, hub, reconciler, observer, is_shared))
         options = ServerOptions(
             host=settings.bind,
             port=port,
@@ -117,14 +189,15 @@ async def proxies_served(
             max_age=settings.stream_age or None,
             drain=settings.drain,
             most_streams=settings.most_streams or None,
+            most_streams_of_address=settings.most_streams_of_address or None,
             most_unknown=settings.most_unknown,
             request_limit=settings.request_limit,
-            door=door_of(settings, reconciler, door.offline_keys),
+            doorkeeper=doorkeeper_of(settings, reconciler, door.offline_keys),
         )
         ads = await stack.enter_async_context(serving(hub, options, random.random, reconciler.knows))
-        if options.door is not None:
-            await stack.enter_async_context(in_background(_judged(ads, reconciler)))
-        yield ProxyServing(reconciler, observer, hub.metrics, ads.port)
+        if options.doorkeeper is not None:
+            await stack.enter_async_context(in_background(_keep_judging(ads, reconciler)))
+        yield ProxyServing(reconciler, observer, hub.metrics, ads.port, traces)
         reconciler.is_stopping = True
 
 
@@ -141,7 +214,8 @@ async def certificate_kept(settings: Settings, *, is_owner: bool) -> AsyncIterat
     names = own_names(settings) if is_owner else frozenset[str]()
     files = certificate_files(settings)
     certificate = ServerCertificate.begun(files, names)
-    if settings.serves_proxies_over_tls and settings.xds_host and not certificate.current.is_for(settings.xds_host):
+    hosts = [host for host, _ in settings.xds_hosts]  # of which others may have certificates of their own
+    if settings.serves_proxies_over_tls and hosts and not any(map(certificate.current.is_for, hosts)):
         where = f"at which proxies are told to call ({variable('xds_host')})"
         raise UnusableCertificate(f"{files.certificate} is not for {settings.xds_host}, {where}")
     async with in_background(certificate.keep()):
@@ -166,21 +240,21 @@ def _configuration(served: ServedCertificate) -> grpc.ServerCertificateConfigura
     return grpc.ssl_server_certificate_configuration([(served.key, served.chain)])
 
 
-def door_of(
+def doorkeeper_of(
     settings: Settings,
     reconciler: Reconciler,
     offline_keys: OfflineKeys | None = None,
     *,
     waits_for_writes: bool = False,
-) -> Door | None:
+) -> Doorkeeper | None:
     """Who may be served; None if everybody may. `waits_for_writes`: a key counts as soon as its write was answered."""
     if not settings.asks_proxies_for_tokens:
         return None
     loaded = reconciler.current if waits_for_writes else reconciler.loaded
-    return Door(lambda: reconciler.world, loaded, time.time, offline_keys)
+    return Doorkeeper(lambda: reconciler.world, loaded, time.time, offline_keys)
 
 
-async def _judged(server: AdsServer, reconciler: Reconciler) -> None:
+async def _keep_judging(server: AdsServer, reconciler: Reconciler) -> None:
     """Judge streams again after each change, until cancelled."""
     await reconciler.loaded()
     while True:
@@ -214,4 +288,6 @@ def _register(metrics: Metrics, hub: Hub, reconciler: Reconciler) -> None:
         "fragments_reused", "Fragments that were there", lambda: reconciler.compiler.fragments.reused, grows=True
     )
     metrics.register("world_revision", "The revision of the store that is served", lambda: reconciler.world.revision)
+    metrics.register("store_follows", "1 while the store can be reached, else 0", lambda: int(reconciler.follows))
+    metrics.register("rollouts", "Rollouts under way", lambda: reconciler.world.derived(rollouts_by_state), "state")
     metrics.register("world_resources", "Resources in force", lambda: reconciler.world.counts, "kind")

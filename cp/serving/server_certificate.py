@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 import structlog
 from cryptography import x509
@@ -105,8 +106,9 @@ def certificate_files(settings: Settings) -> CertificateFiles:
 
 def own_names(settings: Settings) -> frozenset[str]:
     """By which names and addresses clients may reach this control plane."""
-    named = {settings.bind, settings.http_bind, settings.https_bind, settings.xds_host, socket.gethostname()}
-    named |= set(map(str.strip, settings.api_hosts.split(",")))
+    named = {settings.bind, settings.http_bind, settings.https_bind, socket.gethostname()}
+    named |= {host for host, _ in settings.xds_hosts}
+    named |= {urlsplit(settings.instance_address).hostname or "", *map(str.strip, settings.api_hosts.split(","))}
     names = {name for name in named if name and name != "*" and name not in _ANYWHERE}
     addresses = {address for address in _addresses() if not address.startswith(_LINK_LOCAL)}
     return frozenset(map(_normal, names | addresses | {"localhost", "127.0.0.1", "::1"}))
@@ -130,7 +132,7 @@ class ServerCertificate:
 
         Without names it is only read, as a worker does.
         """
-        _made(files, names)
+        _ensure_certificate(files, names)
         return cls(files, names)
 
     async def keep(self) -> None:
@@ -145,7 +147,7 @@ class ServerCertificate:
 
     def renew(self) -> None:
         try:
-            _made(self._files, self._names)
+            _ensure_certificate(self._files, self._names)
         except UnusableCertificate as error:
             log.warning("certificate.unusable", reason=str(error))
 
@@ -244,12 +246,12 @@ def _content(file: Path) -> bytes:
         raise UnusableCertificate(f"{file} cannot be read: {error.strerror or error}") from None
 
 
-def _made(files: CertificateFiles, names: frozenset[str]) -> None:
+def _ensure_certificate(files: CertificateFiles, names: frozenset[str]) -> None:
     if not files.is_made_here or not names:
         return
     folder = files.certificate.parent
     try:
-        own_authority.made_certificate(folder, names, dt.datetime.fromtimestamp(time.time(), dt.UTC))
+        own_authority.ensure_certificate(folder, names, dt.datetime.fromtimestamp(time.time(), dt.UTC))
     except OSError as error:
         raise UnusableCertificate(f"no certificate can be made in {folder}: {error.strerror or error}") from None
     except own_authority.UnusableAuthority as error:

@@ -34,8 +34,9 @@ from cp.model.made_here import MADE_HERE
 from cp.model.names import Key
 from cp.resources.kinds import Kinds
 from cp.resources.world import World
-from cp.store.port import ABSENT, Conflict, Put, ReadOnly, Store, Unusable
+from cp.store.port import ABSENT, Author, Conflict, Put, ReadOnly, Store, Unusable
 
+_AUTHOR: Final = Author("control plane", "signing keys")
 _ADMIN_LIFETIME: Final = Duration.parse("87600h")
 
 log = structlog.get_logger()
@@ -65,7 +66,7 @@ class SigningKeys:
             if await self._store.get(ADMIN_TOKEN) is not None:
                 return
             key = await self.key(await self._world(), "user")
-            await self._store.write(Put(_secret(ADMIN_TOKEN, self._admin_token(key)), ABSENT))
+            await self._store.write(Put(_secret(ADMIN_TOKEN, self._admin_token(key)), ABSENT), author=_AUTHOR)
         except Conflict:
             return  # another control plane was faster
         except (NoSigningKey, ReadOnly, Unusable) as error:
@@ -81,16 +82,16 @@ class SigningKeys:
         name = signing_secret(purpose, mesh, FIRST_SERIAL)
         data = await asyncio.to_thread(new_private_key)
         try:
-            await self._store.write(Put(_secret(name, data), ABSENT))
+            await self._store.write(Put(_secret(name, data), ABSENT), author=_AUTHOR)
         except Conflict:
-            return await self._made_elsewhere(purpose, mesh)
+            return await self._key_made_elsewhere(purpose, mesh)
         except (ReadOnly, Unusable) as error:
             hint = f"store one as {name}: `koguma generate signing-key` makes it"
             raise NoSigningKey(f"there is no signing key, and none can be stored: {error}; {hint}") from None
         log.info("signing_keys.made", resource=str(name))
         return SigningKey(FIRST_SERIAL, await asyncio.to_thread(read_private_key, data))
 
-    async def _made_elsewhere(self, purpose: Purpose, mesh: str) -> SigningKey:
+    async def _key_made_elsewhere(self, purpose: Purpose, mesh: str) -> SigningKey:
         key = await asyncio.to_thread(signing_key, await self._world(), purpose, mesh)
         if key is None:
             raise NoSigningKey("the signing key was removed while a token was made; try again")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import stat
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +13,24 @@ from cp.model.names import Key
 from cp.policies import discover, kinds
 from cp.resources.kinds import Kinds
 from cp.resources.redaction import has_secrets, holds_secrets
-from cp.settings import Settings
+from cp.resources.rollout import ROLLOUT_KIND
+from cp.settings import Settings, is_secret
 from cp.store.at_rest import SecretsPolicy
 from cp.store.encryption import DocumentCodec
 from cp.store.open import open_store
-from cp.store.port import Store, Unusable
+from cp.store.port import HistoryLimits, Store, Unusable
 from cp.store.secrets_keys import NO_KEYS, SecretsKeys
 
 
 def store_of(settings: Settings) -> AbstractAsyncContextManager[Store]:
     """Open it, with what proxies register beside it. Raises `Unusable` if a key is missing."""
-    return open_store(settings.store, settings.registrations, settings.history_bytes, secrets_policy(settings))
+    return open_store(settings.store, settings.registrations, limits_of(settings), secrets_policy(settings))
+
+
+def limits_of(settings: Settings) -> HistoryLimits:
+    """How much the store remembers of its changes."""
+    age = timedelta(seconds=settings.history_age) if settings.history_age else None
+    return HistoryLimits(settings.history_revisions, settings.history_bytes, age)
 
 
 def secrets_policy(settings: Settings) -> SecretsPolicy:
@@ -40,13 +49,17 @@ def secrets_keys(settings: Settings) -> SecretsKeys:
 
 
 def document_codec(keys: SecretsKeys, known: Kinds) -> DocumentCodec:
-    """Encrypts the documents that have something in them that is not shown."""
-    of_secrets = {kind.name: kind for kind in known.values() if holds_secrets(kind)}
+    """Encrypts the documents that have something in them that is not shown.
+
+    What a rollout proposes is not shown either, and has no secrets in it (record 0088).
+    """
+    confidential = frozenset({ROLLOUT_KIND})
+    of_secrets = {kind.name: kind for kind in known.values() if holds_secrets(kind) and kind.name not in confidential}
 
     def is_secret(key: Key, data: Mapping[str, Any]) -> bool:
         return key.type in of_secrets and has_secrets(of_secrets[key.type], data)
 
-    return DocumentCodec(keys, is_secret, frozenset(of_secrets))
+    return DocumentCodec(keys, is_secret, frozenset(of_secrets), confidential)
 
 
 def database(settings: Settings) -> Path | None:
@@ -55,8 +68,21 @@ def database(settings: Settings) -> Path | None:
     return Path(path) if path != settings.store else None
 
 
-def _private(settings: Settings) -> list[Path]:
-    """What nobody else may read: the file of keys, and the work folder if the store is in it."""
-    file, path = settings.secrets_key_file, database(settings)
-    of_keys = [Path(file)] if file else []
-    return [*of_keys, settings.work_dir] if path is not None and path.parent == settings.work_dir else of_keys
+def _private(settings: Settings) -> Iterator[Path]:
+    """What nobody else may read: where the keys are written, and the work folder if the store is in it."""
+    if settings.secrets_key_file:
+        yield Path(settings.secrets_key_file)
+    has_secrets = any(settings.is_from_file(name) for name in Settings.model_fields if is_secret(name))
+    if settings.file is not None and (has_secrets or _is_written_by_others(settings.file)):
+        yield settings.file
+    path = database(settings)
+    if path is not None and path.parent == settings.work_dir:
+        yield settings.work_dir
+
+
+def _is_written_by_others(file: Path) -> bool:
+    """Whoever writes the settings chooses the store, and who is an administrator."""
+    try:
+        return bool(file.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH))
+    except OSError:
+        return False

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -25,7 +25,6 @@ from cp.identity.rotation import (
     READY,
     EnabledAuthority,
     Moment,
-    ProxyReadiness,
     TrustTimes,
     advanced,
     is_settled,
@@ -42,7 +41,18 @@ from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.serving.delivery import Presence, ProxyState
 from cp.serving.identities import read_variable
-from cp.store.port import ABSENT, Closed, Conflict, Delete, Put, ReadOnly, Stored, Unusable
+from cp.serving.trust_moves import (
+    MOST_NAMED,
+    ProxyStanding,
+    TrustMove,
+    TrustStep,
+    absent,
+    awaited,
+    end_of,
+    readiness,
+    step_of,
+)
+from cp.store.port import ABSENT, UNKNOWN, Author, Closed, Conflict, Delete, Put, ReadOnly, Stored, Unusable
 
 CODE: Final = "no-authority"
 """The code of findings about an authority that cannot sign."""
@@ -53,6 +63,7 @@ _OFTEN: Final = 1.0
 _SELDOM: Final = 5.0
 """Otherwise: files may have changed, and the time of an old authority may be over."""
 
+_AUTHOR: Final = Author("control plane", "certificate authorities")
 _NEVER: Final = datetime.fromtimestamp(0, UTC)
 _NOWHERE: Final = Violation(
     "",
@@ -66,7 +77,7 @@ class TrustStore(Protocol):
 
     async def get(self, key: Key) -> Stored | None: ...
 
-    async def write(self, *writes: Put | Delete) -> int: ...
+    async def write(self, *writes: Put | Delete, author: Author = UNKNOWN) -> int: ...
 
 
 class FollowedWorld(Protocol):
@@ -116,6 +127,9 @@ class TrustKeeper:
         """The records of those who had one when the process began."""
 
         self._faults: dict[str, Finding] = {}
+        self._named: dict[str, frozenset[Key]] = {}
+        """The proxies of which the log says that a move waits for them, by the name of whose it is."""
+
         self._log = structlog.get_logger()
 
     @property
@@ -138,13 +152,14 @@ class TrustKeeper:
         names = {owner.name for owner in concerned}
         self._remember(world, concerned)
         self._faults = {name: fault for name, fault in self._faults.items() if name in names}
-        return all([await self._swept(world, owner) for owner in concerned])
+        self._named = {name: proxies for name, proxies in self._named.items() if name in names}
+        return all([await self._try_to_keep(world, owner) for owner in concerned])
 
     async def _publish(self, trust: PublishedTrust | None) -> None:
         """Write a MeshTrust as it should be. Nobody waits for it: a store that cannot be written has none."""
         if trust is not None and trust.document != _document(trust.present):
             with suppress(Conflict, ReadOnly, Unusable):
-                await self._store.write(*await self._writes_of(trust))
+                await self._store.write(*await self._writes_of(trust), author=_AUTHOR)
 
     async def _writes_of(self, trust: PublishedTrust) -> tuple[Put | Delete, ...]:
         """None if it is not as the World has it: by that it was judged whose it is."""
@@ -161,9 +176,9 @@ class TrustKeeper:
         self._known = on if self._known is None else self._known & on
         self._without |= {trust_key(mesh.name) for mesh in world.table("Mesh")} - on
 
-    async def _swept(self, world: World, owner: AuthorityOwner) -> bool:
+    async def _try_to_keep(self, world: World, owner: AuthorityOwner) -> bool:
         try:
-            return await self._kept(world, owner)
+            return await self._keep(world, owner)
         except (Conflict, Unusable):  # another process has written it, or nobody can: look again
             return False
         except ReadOnly:
@@ -175,12 +190,12 @@ class TrustKeeper:
             self._log.exception("trust.unkept", mesh=owner.name)
             return False
 
-    async def _kept(self, world: World, owner: AuthorityOwner) -> bool:
-        is_settled_now = await self._stepped(world, owner)
+    async def _keep(self, world: World, owner: AuthorityOwner) -> bool:
+        is_settled_now = await self._step(world, owner)
         await self._publish(owner.trust(world))
         return is_settled_now
 
-    async def _stepped(self, world: World, owner: AuthorityOwner) -> bool:
+    async def _step(self, world: World, owner: AuthorityOwner) -> bool:
         record = self._record(world, owner)
         moment = Moment(self._clock(), self._started, times=self._times)
         if not owner.has_authority:
@@ -194,14 +209,15 @@ class TrustKeeper:
             self._fail(owner, authority)
             return await self._write(world, owner, record, unexpired(record, moment.now))
         self._faults.pop(owner.name, None)
-        enabled = self._awaited(owner, owner.enabled(world, authority))
-        step = advanced(record, enabled, moment)
-        if step != advanced(record, enabled, replace(moment, proxies=READY)):  # it depends on the proxies
-            readiness = await self._readiness(world, owner.mesh)
-            step = advanced(record, enabled, replace(moment, proxies=readiness))
+        enabled = self._as_trusted_before(owner, owner.enabled(world, authority))
+        step, of_ready = (advanced(record, enabled, at) for at in (moment, replace(moment, proxies=READY)))
+        if step != of_ready:  # it depends on the proxies
+            standings = await self._standings(world, owner.mesh)
+            step = advanced(record, enabled, replace(moment, proxies=readiness(standings)))
+            self._name_awaited(owner, record, enabled, () if step == of_ready else standings)
         return await self._write(world, owner, record, step) and is_settled(step, enabled)
 
-    def _awaited(self, owner: AuthorityOwner, enabled: EnabledAuthority) -> EnabledAuthority:
+    def _as_trusted_before(self, owner: AuthorityOwner, enabled: EnabledAuthority) -> EnabledAuthority:
         """Where records are forgotten, whoever had an authority when the process began was trusted before."""
         was_known = self._forgets and owner.record_key in (self._known or ())
         return replace(enabled, waits=False) if was_known else enabled
@@ -221,7 +237,7 @@ class TrustKeeper:
     async def _make(self, owner: AuthorityOwner) -> None:
         """Make the authority that somebody enables. If another process does so too, the first one wins."""
         secrets = await asyncio.to_thread(owner.new_secrets, self._clock())
-        await self._store.write(*(Put(secret, ABSENT) for secret in secrets))
+        await self._store.write(*(Put(secret, ABSENT) for secret in secrets), author=_AUTHOR)
         self._log.info("authority.made", mesh=owner.mesh, secrets=[secret.key.name for secret in secrets])
 
     async def _write(self, world: World, owner: AuthorityOwner, record: TrustRecord, step: TrustRecord) -> bool:
@@ -245,11 +261,11 @@ class TrustKeeper:
     async def _write_with(self, writes: Iterable[Put | Delete], of_trust: Collection[Put | Delete]) -> None:
         """The MeshTrust ends with the record, as nobody would look for it afterwards; not where it is in a folder."""
         try:
-            await self._store.write(*writes, *of_trust)
+            await self._store.write(*writes, *of_trust, author=_AUTHOR)
         except ReadOnly:
             if not of_trust:
                 raise
-            await self._store.write(*writes)
+            await self._store.write(*writes, author=_AUTHOR)
 
     async def _deletions(
         self, world: World, owner: AuthorityOwner, ended: Iterable[TrustedRoot]
@@ -263,24 +279,70 @@ class TrustKeeper:
                     if secret is not None:
                         yield Delete(key, secret.revision)
 
-    async def _readiness(self, world: World, mesh: str) -> ProxyReadiness:
+    async def _standings(self, world: World, mesh: str) -> tuple[ProxyStanding, ...]:
         dataplanes = {dataplane.key: dataplane for dataplane in world.table("Dataplane", mesh)}
         presences = await self._proxies.presences(dataplanes)
-        expected = {key: presence for key, presence in presences.items() if self._is_expected(presence)}
-        return ProxyReadiness(
-            trust=all(presence.state is ProxyState.ONLINE for presence in expected.values()),
-            identities=all(
-                presence.certificate is not None or identity_of(world, dataplanes[key]) is None
-                for key, presence in expected.items()
-            ),
+        return tuple(self._standing(world, dataplanes[key], presence) for key, presence in presences.items())
+
+    def _standing(self, world: World, dataplane: Resource, presence: Presence) -> ProxyStanding:
+        until = None if presence.state is not ProxyState.OFFLINE else self._expected_until(presence)
+        return ProxyStanding(
+            dataplane=dataplane.key,
+            state=presence.state,
+            is_expected=until is None or self._clock() < until,
+            is_certified=presence.certificate is not None or identity_of(world, dataplane) is None,
+            serves=bool(dataplane.spec.net.inbound),
+            until=until,
         )
 
-    def _is_expected(self, presence: Presence) -> bool:
-        """Whether a proxy is connected, or was a moment ago. One that is away still has what it was given before."""
-        if presence.state is not ProxyState.OFFLINE:
-            return True
+    def _expected_until(self, presence: Presence) -> float:
+        """Until when a proxy that has disconnected is expected back. It still has what it was given before."""
         seen = max((record.until or 0.0 for record in presence.connections), default=0.0)
-        return self._clock() < max(seen, self._started) + self._times.patience
+        return max(seen, self._started) + self._times.patience
+
+    # --- who is waited for ---
+
+    async def moves(self, world: World, mesh: str) -> tuple[TrustMove, ...]:
+        """What goes on in a mesh, which proxies that waits for, and which it passes over."""
+        moves = [move for owner in owners(world) if owner.mesh == mesh and (move := await self._move(world, owner))]
+        standings = await self._standings(world, mesh) if moves else ()
+        return tuple(self._with_proxies(move, standings) for move in moves)
+
+    async def _move(self, world: World, owner: AuthorityOwner) -> TrustMove | None:
+        """What goes on, before anybody is asked."""
+        if not owner.has_authority or owner.resource is None:
+            return None
+        if owner.is_to_be_made(world):
+            return TrustMove(owner.resource, owner.place, TrustStep.IS_MADE)
+        authority, record = await asyncio.to_thread(owner.authority, world, self._sources, None), owner.record(world)
+        if isinstance(authority, Violation):
+            return None
+        enabled = self._as_trusted_before(owner, owner.enabled(world, authority))
+        step, root = step_of(record, enabled), record.root(enabled.fingerprint)
+        since = self._clock() if root is None else root.since
+        return None if step is None else TrustMove(owner.resource, owner.place, step, enabled.backend, since)
+
+    def _with_proxies(self, move: TrustMove, standings: Sequence[ProxyStanding]) -> TrustMove:
+        proxies = awaited(move.step, standings)
+        latest = max(move.since, self._started) + self._times.patience
+        is_endless = move.step is TrustStep.CALLERS_WAIT
+        until = end_of(proxies, None if is_endless else latest)
+        earliest = move.since + self._times.propagation
+        return replace(move, proxies=proxies, absent=absent(standings), until=until, earliest=earliest)
+
+    def _name_awaited(
+        self,
+        owner: AuthorityOwner,
+        record: TrustRecord,
+        enabled: EnabledAuthority,
+        standings: Sequence[ProxyStanding],
+    ) -> None:
+        """Log who is waited for, when others are than before."""
+        step = step_of(record, enabled)
+        names = frozenset(standing.dataplane for standing in (() if step is None else awaited(step, standings)))
+        if names - self._named.get(owner.name, frozenset()):
+            self._log.info("trust.waits", mesh=owner.name, proxies=sorted(key.name for key in names)[:MOST_NAMED])
+        self._named[owner.name] = names
 
     def _fail(self, owner: AuthorityOwner, violation: Violation) -> None:
         if owner.resource is None:
@@ -323,7 +385,7 @@ class LocalTrust:
     async def get(self, key: Key) -> Stored | None:
         return self._stored.get(key)
 
-    async def write(self, *writes: Put | Delete) -> int:
+    async def write(self, *writes: Put | Delete, author: Author = UNKNOWN) -> int:  # noqa: ARG002  # no history
         if any(not _is_record(write.key) for write in writes if isinstance(write, Put)):
             raise ReadOnly("only trust records are kept in memory")
         for write in writes:

@@ -6,22 +6,31 @@ All of it runs in the reconciler's thread, one turn after the other, as the comp
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+from typing import Final
 
 import structlog
 
 from cp.metrics import Metrics
 from cp.model.document import Document
-from cp.model.failure import Failure, failure
+from cp.model.failure import WHOLE, Failure, made_or_failure
 from cp.model.names import Key, dataplane_key
 from cp.policies import Policies
+from cp.resources.assignment import assigned_world, candidate_of
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.serving.identities import Identities
+from cp.serving.publications import Publication
 from cp.store.port import ChangeBatch, Contents
 from cp.translate.compiler import CompiledProxy, Compiler
 from cp.translate.packing import TYPES
 from cp.translate.snapshot import NO_PART, Snapshot, SnapshotPart
+
+_NAMED: Final = 10
+"""Changes, and authors of changes, that are named."""
 
 
 @dataclass(slots=True)
@@ -46,6 +55,24 @@ class PendingChanges:
         return self.contents is not None or len(self.batches) > 0
 
     @property
+    def written_at(self) -> str:
+        """When the last of the changes was written, as the store has it; empty where it does not know."""
+        last = next((batch.changes[-1] for batch in reversed(self.batches) if batch.changes), None)
+        return "" if last is None else last.at.isoformat()
+
+    @property
+    def resources(self) -> tuple[str, ...]:
+        """Some of what was changed, in the order in which it was."""
+        return tuple(dict.fromkeys(map(str, islice(self.changed_keys, _NAMED))))
+
+    @property
+    def authors(self) -> tuple[str, ...]:
+        """Some of those who made the changes."""
+        names = dict.fromkeys(change.author.name for batch in self.batches for change in batch.changes)
+        names.pop("", None)  # where nobody knows who it was
+        return tuple(names)[:_NAMED]
+
+    @property
     def changed_keys(self) -> Iterator[Key]:
         return (change.key for batch in self.batches for change in batch.changes)
 
@@ -63,6 +90,27 @@ class TurnResult:
     """Those of proxies of which all else could not be made: what they keep must not expire with its certificate."""
 
 
+@dataclass(frozen=True, slots=True)
+class TurnRecord:
+    """What a turn made of changes, and when: moments are in seconds since 1970."""
+
+    publication: Publication
+    noticed: float
+    """When the first of the changes was noticed."""
+
+    began: float
+    computed: float
+    published: float
+    written_at: str
+    """When the last of them was written, as the store has it: the same in every process that reads it."""
+
+    resources: tuple[str, ...]
+    """Some of what was changed."""
+
+    authors: tuple[str, ...]
+    """Some of those who did."""
+
+
 class TurnCompiler:
     def __init__(
         self, policies: Policies, metrics: Metrics, identities: Identities | None, *, checks_itself: bool
@@ -74,11 +122,21 @@ class TurnCompiler:
         self._checks_itself = checks_itself
         self._log = structlog.get_logger()
         self.compiler = Compiler(policies)
+        self._of_rollouts: dict[str, Compiler] = {}
+        """Those of what rollouts propose, by the mesh: each keeps the results of its own World."""
 
-    def compute(self, world: World, batches: Iterable[ChangeBatch], proxies: Collection[str]) -> TurnResult:
+    def compute(
+        self,
+        world: World,
+        batches: Iterable[ChangeBatch],
+        proxies: Collection[str],
+        certified_clients: AbstractSet[Key] = frozenset(),
+    ) -> TurnResult:
+        """`certified_clients` are the gRPC clients that find certificates."""
         for batch in batches:
             changes: dict[Key, Document | None] = {change.key: change.after for change in batch.changes}
             world = world.next(changes, batch.revision, batch.findings)
+        self.enter(world, certified_clients)
         self._forget_gone(world, proxies)
         outcomes = dict(self._outcomes(world, proxies))
         compiled = {proxy: outcome for proxy, outcome in outcomes.items() if isinstance(outcome, CompiledProxy)}
@@ -98,6 +156,37 @@ class TurnCompiler:
         }
         return TurnResult(world, whole, failures, certificates)
 
+    def enter(self, world: World, certified_clients: AbstractSet[Key]) -> None:
+        """Keep a compiler for each rollout that is under way."""
+        meshes = [mesh.name for mesh in world.table("Mesh") if candidate_of(world, mesh.name) is not None]
+        self._of_rollouts = {mesh: self._of_rollouts.get(mesh) or Compiler(self._policies) for mesh in meshes}
+        for compiler in self._compilers:
+            compiler.certified_clients = certified_clients
+
+    def keep_only(self, world: World, dataplanes: Iterable[Key]) -> None:
+        """Forget all proxies but these, and each of them where it is compiled no longer: that keeps its old World."""
+        by_compiler: dict[Compiler, list[Key]] = {compiler: [] for compiler in self._compilers}
+        for key in dataplanes:
+            by_compiler[self._compiler(world, assigned_world(world, key), key.mesh)].append(key)
+        for compiler, keys in by_compiler.items():
+            compiler.keep_only(keys)
+
+    @property
+    def _compilers(self) -> tuple[Compiler, ...]:
+        return (self.compiler, *self._of_rollouts.values())
+
+    def _compiler(self, world: World, assigned: World, mesh: str) -> Compiler:
+        return self.compiler if assigned is world else self._of_rollouts[mesh]
+
+    def snapshot(self, world: World, dataplane: Resource, certified_clients: AbstractSet[Key]) -> Snapshot:
+        """What a proxy is served or, while it is not connected, would be."""
+        self.enter(world, certified_clients)
+        return self._compiled(world, dataplane).snapshot
+
+    def _compiled(self, world: World, dataplane: Resource) -> CompiledProxy:
+        assigned = assigned_world(world, dataplane.key)
+        return self._compiler(world, assigned, dataplane.mesh).proxy(assigned, dataplane)
+
     def _certificates(self, world: World, proxies: Iterable[str]) -> Iterator[tuple[str, SnapshotPart]]:
         """The certificate of each proxy with its key: it is in no snapshot that is asked for in between turns."""
         if self._identities is None or not self._identities.are_needed(world):
@@ -114,6 +203,7 @@ class TurnCompiler:
 
     def compiled(self, world: World, proxies: Iterable[str]) -> Mapping[str, CompiledProxy]:
         """Some proxies, as far as they have a Dataplane and could be compiled."""
+        self.enter(world, self.compiler.certified_clients)
         outcomes = self._outcomes(world, proxies)
         return {proxy: outcome for proxy, outcome in outcomes if isinstance(outcome, CompiledProxy)}
 
@@ -124,18 +214,16 @@ class TurnCompiler:
 
     def _outcome(self, world: World, dataplane: Resource) -> CompiledProxy | Failure:
         """A fault of ours that is in no single part of a proxy leaves it what it has, and all other proxies theirs."""
-        try:
-            return self.compiler.proxy(world, dataplane)
-        except Exception as error:  # noqa: BLE001  # whatever it is, it is one proxy's
-            return failure(error, "all that it gets").keeping()
+        outcome = made_or_failure(partial(self._compiled, world, dataplane), WHOLE)
+        return outcome.keeping() if isinstance(outcome, Failure) else outcome
 
     def _corrections(self, world: World, snapshots: Mapping[str, Snapshot]) -> Mapping[str, Snapshot]:
         """The snapshots of a full computation where they differ: none, unless the compiler reused what is outdated."""
-        fresh_world, fresh_compiler = world.afresh(), Compiler(self._policies)
-        corrections = {}
+        fresh_world, fresh = world.afresh(), TurnCompiler(self._policies, self._metrics, None, checks_itself=False)
+        certified, corrections = self.compiler.certified_clients, {}
         for proxy, snapshot in snapshots.items():
             dataplane = fresh_world.get(dataplane_key(proxy))
-            if dataplane is not None and (expected := fresh_compiler.snapshot(fresh_world, dataplane)) != snapshot:
+            if dataplane is not None and (expected := fresh.snapshot(fresh_world, dataplane, certified)) != snapshot:
                 corrections[proxy] = expected
                 names = [packed.name for url in TYPES for packed in expected.since(snapshot, url).updated]
                 self._log.error("self_check.failed", proxy=proxy, revision=world.revision, resources=names)
@@ -143,5 +231,5 @@ class TurnCompiler:
         checks.labels("same").inc(len(snapshots) - len(corrections))
         checks.labels("different").inc(len(corrections))
         if corrections:
-            self.compiler = fresh_compiler
+            self.compiler, self._of_rollouts = fresh.compiler, fresh._of_rollouts
         return corrections

@@ -5,6 +5,7 @@ See record 0061.
 
 from __future__ import annotations
 
+import os
 import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,10 +17,12 @@ from typing import Final
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.model.violation import Finding, Severity
+from cp.model.wording import few
 from cp.store.encryption import PLAIN, DocumentCodec, DocumentState, KeyName
 from cp.store.port import Delete, Put, Unusable
 
 IN_PLAIN_TEXT: Final = "secrets-in-plain-text"
+BY_OTHER_HANDS: Final = "secrets-by-other-hands"
 UNDER_OLD_KEY: Final = "secrets-under-old-key"
 UNREADABLE: Final = "unreadable-secret"
 OPEN_TO_OTHERS: Final = "open-to-others"
@@ -32,8 +35,6 @@ _ELSEWHERE: Final = (
     "a folder is not encrypted; keep secrets in a store in SQLite with a key (KOGUMA_SECRETS_KEY_FILE), or name a "
     "`file` on the machine of the proxy"
 )
-_NAMED: Final = 3
-"""How many documents a finding names."""
 
 _OF_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 _GONE: Final = DocumentState()
@@ -87,17 +88,19 @@ class SecretsAtRest:
     def _of_documents(self) -> Iterator[Finding]:
         for key, state in sorted(self._states.items()):
             if state.reason:
-                yield _unreadable(key, state.reason)
+                yield unreadable(key, state.reason)
 
     def _of_file(self, plain: int) -> Iterator[Finding]:
         has_keys = self._codec.keys.first is not None
         in_plain_text = sorted(key for key, state in self._states.items() if state.is_plain)
-        if in_plain_text:
+        if in_plain_text and has_keys and plain == _NEVER:
+            yield _by_other_hands(in_plain_text, self._path)
+        elif in_plain_text:
             yield in_plain_text_finding(in_plain_text, str(self._path), _ENCRYPT if has_keys else _SET_UP)
         elif plain == _WRITTEN or (has_keys and plain != _NEVER):
             yield _traces(self._path, _ENCRYPT if has_keys else _SET_UP)
         if old := sorted(key for key, state in self._states.items() if state.is_old):
-            yield _under_old_key(old)
+            yield under_old_key(old, _ENCRYPT)
 
 
 class SecretsInFiles:
@@ -120,7 +123,7 @@ def must_have_keys(connection: Connection, path: Path, codec: DocumentCodec) -> 
     """Raises `Unusable` if documents are encrypted with keys that are not configured."""
     missing = Counter(state.missing for _, state in states(connection, codec) if state.missing is not None)
     if missing:
-        raise Unusable(f"{path}: {'; '.join(_missing(name, count) for name, count in sorted(missing.items()))}")
+        raise Unusable(f"{path}: {missing_keys(missing)}")
 
 
 def states(connection: Connection, codec: DocumentCodec) -> Iterator[tuple[Key, DocumentState]]:
@@ -144,7 +147,7 @@ def _states_after(
     changes = connection.execute("SELECT type, mesh, name FROM changes WHERE revision > ?", (revision,))
     for names in dict.fromkeys(changes.fetchall()):
         key = Key(*names)
-        if key.type in codec.types or key in known:
+        if key.type in codec.types | codec.confidential or key in known:
             query = "SELECT CAST(data AS BLOB) FROM documents WHERE type = ? AND mesh = ? AND name = ?"
             row = connection.execute(query, names).fetchone()
             yield key, _GONE if row is None else codec.state(key, row[0])
@@ -154,20 +157,38 @@ def open_to_others(paths: Iterable[Path]) -> Iterator[Finding]:
     """A finding for each file or folder that the group or others can read, write or enter."""
     for path in paths:
         try:
-            mode = path.stat().st_mode
+            status = path.stat()
         except OSError:  # whoever uses it says what is wrong
             continue
-        if mode & _OF_OTHERS:
-            wanted = 700 if stat.S_ISDIR(mode) else 600
-            message = f"is open to other users of the machine: its mode is {stat.S_IMODE(mode):o}"
-            yield Finding(
-                OPEN_TO_OTHERS, Severity.WARNING, None, message, hint=f"chmod {wanted} {path}", file=str(path)
-            )
+        if status.st_mode & _strangers(status):
+            message = f"is open to other users of the machine: its mode is {stat.S_IMODE(status.st_mode):o}"
+            yield Finding(OPEN_TO_OTHERS, Severity.WARNING, None, message, hint=_closing(path, status), file=str(path))
+
+
+def _strangers(status: os.stat_result) -> int:
+    """The bits of those who should not get at a file. What is root's, a group of ours may read, as we have to."""
+    is_by_group = status.st_uid != os.geteuid() and status.st_gid in {os.getegid(), *os.getgroups()}
+    return stat.S_IRWXO | stat.S_IWGRP if is_by_group else _OF_OTHERS
+
+
+def _closing(path: Path, status: os.stat_result) -> str:
+    """The command that leaves a file to its owner and to us."""
+    is_folder = stat.S_ISDIR(status.st_mode)
+    if status.st_uid == os.geteuid():
+        return f"chmod {700 if is_folder else 600} {path}"
+    return f"chgrp {os.getegid()} {path} && chmod {750 if is_folder else 640} {path}"
 
 
 def in_plain_text_finding(keys: list[Key], place: str, hint: str) -> Finding:
-    message = f"{_documents(len(keys))} stored in plain text and {_hold(len(keys))} secrets: {_few(keys)}"
+    message = f"{_documents(len(keys))} stored in plain text and {_hold(len(keys))} secrets: {few([*map(str, keys)])}"
     return Finding(IN_PLAIN_TEXT, Severity.WARNING, None, message, hint=hint, file=place)
+
+
+def _by_other_hands(keys: list[Key], path: Path) -> Finding:
+    """Every Koguma notes in the file that it writes secrets in plain text, also one without a key."""
+    message = f"{_documents(len(keys))} stored in plain text, and no Koguma has written any: {few([*map(str, keys)])}"
+    hint = f"find out who can write to the file; write them anew, or restore a backup, before you {_ENCRYPT[4:]}"
+    return Finding(BY_OTHER_HANDS, Severity.ERROR, None, message, hint=hint, file=str(path))
 
 
 def _traces(path: Path, hint: str) -> Finding:
@@ -175,14 +196,19 @@ def _traces(path: Path, hint: str) -> Finding:
     return Finding(IN_PLAIN_TEXT, Severity.WARNING, None, message, hint=hint, file=str(path))
 
 
-def _under_old_key(keys: list[Key]) -> Finding:
-    message = f"{_documents(len(keys))} encrypted with a key that is not the first: {_few(keys)}"
-    return Finding(UNDER_OLD_KEY, Severity.INFO, None, message, hint=f"{_ENCRYPT} before the key is removed")
+def under_old_key(keys: list[Key], hint: str) -> Finding:
+    message = f"{_documents(len(keys))} encrypted with a key that is not the first: {few([*map(str, keys)])}"
+    return Finding(UNDER_OLD_KEY, Severity.INFO, None, message, hint=f"{hint} before the key is removed")
 
 
-def _unreadable(key: Key, reason: str) -> Finding:
+def unreadable(key: Key, reason: str) -> Finding:
     hint = "write it again, or restore a backup; until then what was last good stays in force"
     return Finding(UNREADABLE, Severity.ERROR, key, f"cannot be decrypted: {reason}", hint=hint)
+
+
+def missing_keys(missing: Mapping[KeyName, int]) -> str:
+    """Which keys are not configured, and how many documents need each."""
+    return "; ".join(_missing(name, count) for name, count in sorted(missing.items()))
 
 
 def _missing(name: KeyName, count: int) -> str:
@@ -198,11 +224,6 @@ def _documents(count: int) -> str:
 
 def _hold(count: int) -> str:
     return "holds" if count == 1 else "hold"
-
-
-def _few(keys: list[Key]) -> str:
-    more = len(keys) - _NAMED
-    return ", ".join(map(str, keys[:_NAMED])) + (f" and {more} more" if more > 0 else "")
 
 
 def _has_secrets(codec: DocumentCodec, document: Document) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from itertools import groupby
 from typing import TypeAlias
 
@@ -20,11 +21,15 @@ from cp.store import outcome
 from cp.store.clock import Clock, utc
 from cp.store.feed import RevisionSignal, follow
 from cp.store.ledger import DocumentLedger
+from cp.store.memory_roster import MemoryRoster
 from cp.store.port import (
     KEPT,
     KEPT_BYTES,
+    UNKNOWN,
+    Author,
     Change,
     ChangeBatch,
+    ChangeNote,
     Closed,
     Conflict,
     Contents,
@@ -35,6 +40,7 @@ from cp.store.port import (
     Store,
     Stored,
 )
+from cp.store.roster import Fence
 
 Takes: TypeAlias = Callable[[Document], bool]
 """Whether a document may be written beside."""
@@ -45,6 +51,7 @@ class StoreBeside:
 
     def __init__(self, files: Store, beside: Store, takes: Takes, ledger: DocumentLedger, clock: Clock) -> None:
         self._stores = files, beside
+        self.roster = MemoryRoster()  # revisions are those of this process, so others could not be asked about them
         self._takes = takes
         self._contents, self._clock = ledger, clock
         self._files: dict[Key, Document] = {}
@@ -70,22 +77,37 @@ class StoreBeside:
     async def revision(self) -> int:
         return self._open().revision
 
-    async def write(self, *writes: Put | Delete) -> int:
+    async def oldest(self) -> int:
+        return self._open().oldest
+
+    async def write(self, *writes: Put | Delete, author: Author = UNKNOWN, fence: Fence | None = None) -> int:
         held = self._open().stored
+        self.roster.check(fence)
         async with self._writing:
             outcome.changes(writes, held, self._contents.revision + 1, self._clock())  # raises what conflicts
             translated = [await self._translated(write) for write in writes]
-            written = await self._stores[1].write(*translated)
+            written = await self._stores[1].write(*translated, author=author)
             if written == self._seen + 1:
-                self._take_beside({write.key: _after(write) for write in translated}, written)
+                self._take_beside({write.key: _after(write) for write in translated}, written, author)
         await self._until(written)
         return self._contents.revision
 
     def follow(self, since: int) -> AsyncIterator[ChangeBatch]:
         return follow(self._news, since, self._batch_after)
 
-    async def history(self, key: Key, limit: int = 100) -> Sequence[Change]:
-        return self._open().history(key, limit)
+    async def history(self, key: Key | None = None, limit: int = 100, before: int | None = None) -> Sequence[Change]:
+        return self._open().history(key, limit, before)
+
+    async def log(self, key: Key | None = None, limit: int = 100, before: int | None = None) -> Sequence[ChangeNote]:
+        return tuple(map(ChangeNote.of, self._open().history(key, limit, before)))
+
+    @property
+    def outage(self) -> str:
+        return "; ".join(filter(None, (store.outage for store in self._stores)))
+
+    @property
+    def refusal(self) -> str:
+        return self._stores[1].refusal
 
     async def close(self) -> None:
         self._news.close()
@@ -126,15 +148,15 @@ class StoreBeside:
                 for change in batch.changes:
                     _set(self._files, change.key, change.after)
                 self._findings = batch.findings
-                self._enter([change.key for change in batch.changes])
+                self._enter([change.key for change in batch.changes], _author(batch.changes))
 
     async def follow_beside(self, since: int) -> None:
         """Writes of others; ours are in the ledger before they are heard of."""
         async for batch in self._stores[1].follow(since):
             async with self._writing:
                 new = [change for change in batch.changes if change.revision > self._seen]
-                for revision, changes in groupby(new, key=lambda change: change.revision):
-                    self._take_beside({change.key: change.after for change in changes}, revision)
+                for (revision, author), changes in groupby(new, key=lambda change: (change.revision, change.author)):
+                    self._take_beside({change.key: change.after for change in changes}, revision, author)
                 self._seen = max(self._seen, batch.revision)
                 if batch.findings != self._findings_beside:
                     self._findings_beside = batch.findings
@@ -149,17 +171,17 @@ class StoreBeside:
         except Exception as error:  # noqa: BLE001  # whatever it is, nothing new would be noticed any more
             self._news.fail(error)
 
-    def _take_beside(self, documents: dict[Key, Document | None], revision: int) -> None:
+    def _take_beside(self, documents: dict[Key, Document | None], revision: int, author: Author) -> None:
         for key, document in documents.items():
             _set(self._beside, key, document)
         self._seen = revision
-        self._enter(documents)
+        self._enter(documents, author)
 
-    def _enter(self, keys: Iterable[Key]) -> None:
+    def _enter(self, keys: Iterable[Key], author: Author = UNKNOWN) -> None:
         in_force = {key: _in_force(self._files.get(key), self._beside.get(key)) for key in sorted(keys)}
         writes = [Delete(key) if document is None else Put(document) for key, document in in_force.items()]
         before = self._contents.revision
-        self._contents.write(writes, self._clock(), (*self._findings, *self._findings_beside))
+        self._contents.write(writes, self._clock(), (*self._findings, *self._findings_beside), author)
         if self._contents.revision != before or not writes:
             self._news.publish()
 
@@ -178,10 +200,17 @@ class StoreBeside:
 
 @asynccontextmanager
 async def combined(  # noqa: PLR0913  # what is remembered, and the clock
-    files: Store, beside: Store, takes: Takes, *, kept: int = KEPT, kept_bytes: int = KEPT_BYTES, clock: Clock = utc
+    files: Store,
+    beside: Store,
+    takes: Takes,
+    *,
+    kept: int = KEPT,
+    kept_bytes: int = KEPT_BYTES,
+    kept_age: timedelta | None = None,
+    clock: Clock = utc,
 ) -> AsyncIterator[StoreBeside]:
     """A store over two, for as long as the block lasts. It closes them."""
-    store = StoreBeside(files, beside, takes, DocumentLedger(kept, kept_bytes), clock)
+    store = StoreBeside(files, beside, takes, DocumentLedger(kept, kept_bytes, kept_age), clock)
     of_files, of_beside = await store.load()
     async with asyncio.TaskGroup() as group:
         group.create_task(store.guarded(store.follow_files, of_files))
@@ -203,6 +232,11 @@ def _note(file: Document, wanted: Document | None) -> Document | None:
     if wanted is None or unlabelled(wanted) != file:
         raise ReadOnly(f"{file.key} stands in {file.source.file}: edit it there")
     return wanted if label(wanted, NOT_READY) else None
+
+
+def _author(changes: Sequence[Change]) -> Author:
+    """Who made the last of some changes, which a store that is only read tells of each."""
+    return changes[-1].author if changes else UNKNOWN
 
 
 def _after(write: Put | Delete) -> Document | None:

@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from importlib import resources
 from pathlib import Path
 from typing import Final
 
-from cp.store.port import Unusable
+from cp.store.migrations import migrations, must_be_compatible
+from cp.store.port import Unusable, WritesRefused
 
 APPLICATION_ID: Final = 0x4B47554D  # "KGUM": tells our files from other programs'
 PATIENCE: Final = 30.0
@@ -22,6 +22,9 @@ PATIENCE: Final = 30.0
 class Busy(Unusable):
     """Somebody else has been writing for longer than our patience lasts."""
 
+
+_NOTED_SINCE: Final = 5
+"""The first step that notes with which earlier one its file can be used."""
 
 _OURS_ALONE: Final = 0o600  # it may hold secrets
 _DAMAGED_PLAIN: Final = """
@@ -38,6 +41,14 @@ _HINTS: Final = {
 }
 
 
+_KINDS: Final[dict[str, type[Unusable]]] = {
+    "SQLITE_BUSY": Busy,
+    "SQLITE_FULL": WritesRefused,
+    "SQLITE_IOERR": WritesRefused,
+    "SQLITE_READONLY": WritesRefused,
+}
+
+
 @contextmanager
 def errors_of(path: Path) -> Iterator[None]:
     """What SQLite finds wrong with a file, in words for the operator."""
@@ -46,7 +57,7 @@ def errors_of(path: Path) -> Iterator[None]:
     except sqlite3.DatabaseError as error:
         name = getattr(error, "sqlite_errorname", "")
         hint = next((hint for code, hint in _HINTS.items() if name.startswith(code)), "")
-        kind = Busy if name.startswith("SQLITE_BUSY") else Unusable
+        kind = next((kind for code, kind in _KINDS.items() if name.startswith(code)), Unusable)
         raise kind(f"{path}: {error}" + (f"; {hint}" if hint else "")) from error
 
 
@@ -153,21 +164,24 @@ def _when_others_are_done(execute: Callable[[], sqlite3.Cursor]) -> sqlite3.Curs
 
 def _migrate(connection: sqlite3.Connection, path: Path) -> None:
     with writing(connection):
-        done = _number(connection, "PRAGMA user_version")
-        steps = _migrations()
+        done, steps = _number(connection, "PRAGMA user_version"), migrations("sqlite")
         if done > len(steps):
-            raise Unusable(f"{path}: made by a newer version (schema {done}, this one knows {len(steps)}): upgrade")
-        for step in steps[done:]:
-            for statement in _statements(step):
+            must_be_compatible(_compatible_with(connection, done), len(steps), str(path))
+            return
+        for number, step in enumerate(steps[done:], done + 1):
+            for statement in _statements(step.script):
                 connection.execute(statement)
+            if number >= _NOTED_SINCE:
+                connection.execute("INSERT INTO migrations VALUES (?, ?)", (number, step.compatible_with))
         connection.execute(f"PRAGMA user_version = {len(steps)}")
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
 
 
-def _migrations() -> list[str]:
-    folder = resources.files("cp.store") / "migrations" / "sqlite"
-    numbered = sorted(file.name for file in folder.iterdir() if file.name.endswith(".sql"))
-    return [(folder / name).read_text("utf-8") for name in numbered]
+def _compatible_with(connection: sqlite3.Connection, done: int) -> int:
+    """With which number of steps one understands the file. Nothing says so in a file that is not as ours are."""
+    if _number(connection, "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'migrations'") == 0:
+        return done
+    return _number(connection, "SELECT max(compatible_with) FROM migrations")
 
 
 def _statements(script: str) -> Iterator[str]:

@@ -114,12 +114,16 @@ class DocumentCodec:
     types: frozenset[str] = frozenset()
     """The types of which documents can hold secrets."""
 
+    confidential: frozenset[str] = frozenset()
+    """Types of which documents hold no secrets, and are encrypted where there is a key: not all who may read them may
+    read all of them."""
+
     def encode(self, key: Key, data: Mapping[str, Any]) -> str:
         if type(data) is SealedData:
             return data.text
         text = _json(data)
         first = self.keys.first
-        return text if first is None or not self.holds_secrets(key, data) else _encrypted(first, key, text)
+        return text if first is None or not self._is_to_encrypt(key, data) else _encrypted(first, key, text)
 
     def exposes(self, changes: Iterable[Change]) -> bool:
         """Whether secrets are written in plain text with these changes."""
@@ -147,6 +151,11 @@ class DocumentCodec:
             raise Undecryptable(f"it is encrypted with the key {name}, which is not configured", name)
         raise Undecryptable(_DAMAGED)
 
+    def knows_key(self, beginning: str) -> bool:
+        """Whether a text that begins so is plain, or names a key that is there. It may be damaged all the same."""
+        parts = beginning.removeprefix('"').split(":", 3)
+        return beginning.startswith("{") or (len(parts) == _PARTS and parts[0] == _FORM and self.keys.has(parts[2]))
+
     def state(self, key: Key, text: bytes) -> DocumentState:
         """How a document stands in the database."""
         if text.startswith(_OBJECT):
@@ -159,11 +168,14 @@ class DocumentCodec:
         return DocumentState(is_encrypted=True, is_old=not self._is_of_first(data))
 
     def renewed(self, key: Key, text: bytes) -> str | None:
-        """A document encrypted with the first key; None if it is so already, has no secrets or cannot be read."""
+        """A document encrypted with the first key; None if it is so already, need not be or cannot be read."""
         state = self.state(key, text)
-        if not (state.is_plain or state.is_old):
+        if not (state.is_plain or state.is_old or (key.type in self.confidential and not state.is_encrypted)):
             return None
         return self.encode(key, self.decode(key, text))
+
+    def _is_to_encrypt(self, key: Key, data: Mapping[str, Any]) -> bool:
+        return key.type in self.confidential or self.holds_secrets(key, data)
 
     def _has_secrets(self, change: Change) -> bool:
         documents = (change.before, change.after)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -13,11 +14,15 @@ from cp.store.clock import Clock, utc
 from cp.store.feed import RevisionSignal, follow, tell
 from cp.store.folder import Folder, FolderEdit, Parse
 from cp.store.ledger import DocumentLedger
+from cp.store.memory_roster import MemoryRoster
 from cp.store.port import (
     KEPT,
     KEPT_BYTES,
+    UNKNOWN,
+    Author,
     Change,
     ChangeBatch,
+    ChangeNote,
     Closed,
     Contents,
     Delete,
@@ -26,6 +31,7 @@ from cp.store.port import (
     Stored,
     Unusable,
 )
+from cp.store.roster import Fence
 from cp.store.watch import BACKSTOP, DirectoryWatch, LookResult
 
 _PAUSE: Final = 0.02
@@ -45,6 +51,7 @@ class FilesStore:
         *,
         kept: int,
         kept_bytes: int,
+        kept_age: timedelta | None,
         clock: Clock,
         backstop: float,
         secrets: SecretsPolicy,
@@ -53,10 +60,12 @@ class FilesStore:
         self._folder = Folder(
             root, parse, _LASTING
         )  # used in one thread at a time: at the opening, then in that of the watch
-        self._contents = DocumentLedger(kept, kept_bytes)
+        self._contents = DocumentLedger(kept, kept_bytes, kept_age)
         self._secrets = SecretsInFiles(root, secrets)
+        self.roster = MemoryRoster()
         self._news = RevisionSignal()
         self._closed = False
+        self._author = Author(origin=f"files in {root}")
         self._loop = asyncio.get_running_loop()
         self._watch = DirectoryWatch(self._look, self._failed, pause=_PAUSE, backstop=backstop)
 
@@ -68,12 +77,22 @@ class FilesStore:
         *,
         kept: int = KEPT,
         kept_bytes: int = KEPT_BYTES,
+        kept_age: timedelta | None = None,
         clock: Clock = utc,
         backstop: float = BACKSTOP,
         secrets: SecretsPolicy = NO_SECRETS,
     ) -> FilesStore:
         """Read a directory, and follow what becomes of it. Raises `Unusable` if it is not one."""
-        store = cls(root, parse, kept=kept, kept_bytes=kept_bytes, clock=clock, backstop=backstop, secrets=secrets)
+        store = cls(
+            root,
+            parse,
+            kept=kept,
+            kept_bytes=kept_bytes,
+            kept_age=kept_age,
+            clock=clock,
+            backstop=backstop,
+            secrets=secrets,
+        )
         store._take(await asyncio.to_thread(store._first_look))
         store._watch.start()
         return store
@@ -95,7 +114,15 @@ class FilesStore:
     async def revision(self) -> int:
         return self._open().revision
 
-    async def write(self, *writes: Put | Delete) -> NoReturn:
+    async def oldest(self) -> int:
+        return self._open().oldest
+
+    async def write(
+        self,
+        *writes: Put | Delete,
+        author: Author = UNKNOWN,  # noqa: ARG002  # it writes nothing
+        fence: Fence | None = None,  # noqa: ARG002  # the same
+    ) -> NoReturn:
         held = self._open().stored
         places = {held[write.key].document.source.file for write in writes if write.key in held}
         raise ReadOnly(
@@ -106,8 +133,19 @@ class FilesStore:
     def follow(self, since: int) -> AsyncIterator[ChangeBatch]:
         return follow(self._news, since, self._after)
 
-    async def history(self, key: Key, limit: int = 100) -> Sequence[Change]:
-        return self._open().history(key, limit)
+    async def history(self, key: Key | None = None, limit: int = 100, before: int | None = None) -> Sequence[Change]:
+        return self._open().history(key, limit, before)
+
+    async def log(self, key: Key | None = None, limit: int = 100, before: int | None = None) -> Sequence[ChangeNote]:
+        return tuple(map(ChangeNote.of, self._open().history(key, limit, before)))
+
+    @property
+    def outage(self) -> str:
+        return ""
+
+    @property
+    def refusal(self) -> str:
+        return ""
 
     async def close(self) -> None:
         self._closed = True
@@ -135,7 +173,7 @@ class FilesStore:
     def _take(self, edit: FolderEdit) -> None:
         before = self._contents.revision
         findings = (*edit.findings, *self._secrets.findings(edit.writes))
-        if self._contents.write(edit.writes, self._clock(), findings) != before:
+        if self._contents.write(edit.writes, self._clock(), findings, self._author) != before:
             self._news.publish()
 
     def _failed(self, failure: Exception) -> None:

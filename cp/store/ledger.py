@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any
 
@@ -14,13 +14,25 @@ from cp.model.document import Document
 from cp.model.names import Key
 from cp.model.violation import Finding
 from cp.store import outcome
-from cp.store.port import KEPT, KEPT_BYTES, Change, ChangeBatch, Contents, Delete, Outdated, Put, Stored
+from cp.store.port import (
+    KEPT,
+    KEPT_BYTES,
+    UNKNOWN,
+    Author,
+    Change,
+    ChangeBatch,
+    Contents,
+    Delete,
+    Outdated,
+    Put,
+    Stored,
+)
 
 
 class DocumentLedger:
     """The documents at the newest revision, and the changes that led there. It does no I/O and never waits."""
 
-    def __init__(self, kept: int = KEPT, kept_bytes: int = KEPT_BYTES) -> None:
+    def __init__(self, kept: int = KEPT, kept_bytes: int = KEPT_BYTES, kept_age: timedelta | None = None) -> None:
         if kept < 1:
             raise ValueError(f"a store keeps at least its last revision, not {kept}")
         self.revision = 0
@@ -29,28 +41,43 @@ class DocumentLedger:
         self._log: deque[tuple[Change, ...]] = deque()  # one entry a revision, without gaps
         self._sizes: deque[int] = deque()  # of these entries
         self._size = 0
-        self._kept, self._kept_bytes = kept, kept_bytes
+        self._moments: deque[datetime] = deque()  # of these entries
+        self._kept, self._kept_bytes, self._kept_age = kept, kept_bytes, kept_age
 
-    def write(self, writes: Sequence[Put | Delete], at: datetime, findings: tuple[Finding, ...] = ()) -> int:
+    def write(
+        self,
+        writes: Sequence[Put | Delete],
+        at: datetime,
+        findings: tuple[Finding, ...] = (),
+        author: Author = UNKNOWN,
+    ) -> int:
         """Make one revision of what these writes and findings change, if they change anything."""
-        changes = outcome.changes(writes, self.stored, self.revision + 1, at)
+        changes = outcome.changes(writes, self.stored, self.revision + 1, at, author)
         if not changes and findings == self.findings:
             return self.revision
         for change in changes:
             self._apply(change)
-        self._keep(changes)
+        self._keep(changes, at)
         self.findings = findings
         self.revision += 1
         return self.revision
 
-    def _keep(self, changes: tuple[Change, ...]) -> None:
+    def _keep(self, changes: tuple[Change, ...], at: datetime) -> None:
         size = sum(map(_size, changes))
         self._log.append(changes)
         self._sizes.append(size)
+        self._moments.append(at)
         self._size += size
-        while len(self._log) > self._kept or (self._size > self._kept_bytes and len(self._log) > 1):
+        while self._has_too_much(at):
             self._log.popleft()
+            self._moments.popleft()
             self._size -= self._sizes.popleft()
+
+    def _has_too_much(self, at: datetime) -> bool:
+        if len(self._log) > self._kept:
+            return True
+        is_old = self._kept_age is not None and at - self._moments[0] > self._kept_age
+        return len(self._log) > 1 and (is_old or self._size > self._kept_bytes)
 
     def contents(self) -> Contents:
         by_key = sorted(self.stored.values(), key=_place)
@@ -58,18 +85,27 @@ class DocumentLedger:
 
     def after(self, since: int) -> ChangeBatch | None:
         """What came after a revision. Costs what it answers, however long the log is."""
-        oldest = self.revision - len(self._log)
-        if not oldest <= since <= self.revision:
-            raise Outdated(since, oldest, self.revision)
+        if not self.oldest <= since <= self.revision:
+            raise Outdated(since, self.oldest, self.revision)
         if since == self.revision:
             return None
         newest_first = islice(reversed(self._log), self.revision - since)
         changes = [change for entry in reversed(list(newest_first)) for change in entry]
         return ChangeBatch(self.revision, tuple(changes), self.findings)
 
-    def history(self, key: Key, limit: int) -> Sequence[Change]:
-        of_key = (change for entry in reversed(self._log) for change in entry if change.key == key)
-        return tuple(islice(of_key, limit))
+    @property
+    def oldest(self) -> int:
+        """The oldest revision after which every change is kept."""
+        return self.revision - len(self._log)
+
+    def history(self, key: Key | None, limit: int, before: int | None) -> Sequence[Change]:
+        newest_first = (change for entry in reversed(self._log) for change in reversed(entry))
+        wanted = (
+            change
+            for change in newest_first
+            if (key is None or change.key == key) and (before is None or change.revision < before)
+        )
+        return tuple(islice(wanted, limit))
 
     def _apply(self, change: Change) -> None:
         held = outcome.stored(change, self.stored.get(change.key))
@@ -85,10 +121,10 @@ def _place(held: Stored) -> tuple[str, str, str]:
 
 
 def _size(change: Change) -> int:
-    return sum(_size_of(document) for document in (change.before, change.after) if document is not None)
+    return sum(size_of(document) for document in (change.before, change.after) if document is not None)
 
 
-def _size_of(document: Document) -> int:
+def size_of(document: Document) -> int:
     """Bytes, about: as they would be stored."""
     return _length(document.data) + _length(document.source.lines.plain())
 
@@ -96,5 +132,5 @@ def _size_of(document: Document) -> int:
 def _length(data: Any) -> int:
     try:
         return len(msgspec.json.encode(data))
-    except (OverflowError, TypeError):
+    except (OverflowError, TypeError, ValueError):
         return len(repr(data))

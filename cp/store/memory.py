@@ -4,21 +4,46 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import timedelta
 
 from cp.model.names import Key
+from cp.store import outcome
 from cp.store.clock import Clock, utc
 from cp.store.feed import RevisionSignal, follow
 from cp.store.ledger import DocumentLedger
-from cp.store.port import KEPT, KEPT_BYTES, Change, ChangeBatch, Closed, Contents, Delete, Put, Stored
+from cp.store.memory_roster import MemoryRoster
+from cp.store.port import (
+    KEPT,
+    KEPT_BYTES,
+    UNKNOWN,
+    Author,
+    Change,
+    ChangeBatch,
+    ChangeNote,
+    Closed,
+    Contents,
+    Delete,
+    Put,
+    Stored,
+)
+from cp.store.roster import Fence
 
 
 class MemoryStore:
     """A store that nobody else sees."""
 
-    def __init__(self, *, kept: int = KEPT, kept_bytes: int = KEPT_BYTES, clock: Clock = utc) -> None:
-        self._contents = DocumentLedger(kept, kept_bytes)
+    def __init__(
+        self,
+        *,
+        kept: int = KEPT,
+        kept_bytes: int = KEPT_BYTES,
+        kept_age: timedelta | None = None,
+        clock: Clock = utc,
+    ) -> None:
+        self._contents = DocumentLedger(kept, kept_bytes, kept_age)
         self._news = RevisionSignal()
         self._clock = clock
+        self.roster = MemoryRoster()
 
     async def read(self) -> Contents:
         return self._open().contents()
@@ -33,10 +58,14 @@ class MemoryStore:
     async def revision(self) -> int:
         return self._open().revision
 
-    async def write(self, *writes: Put | Delete) -> int:
+    async def oldest(self) -> int:
+        return self._open().oldest
+
+    async def write(self, *writes: Put | Delete, author: Author = UNKNOWN, fence: Fence | None = None) -> int:
         await asyncio.sleep(0)  # others run meanwhile, as with any other store; who writes in a loop starves nobody
-        before = self._open().revision
-        revision = self._contents.write(writes, self._clock())
+        before, at = self._open().revision, self._clock()
+        self.roster.check(fence)
+        revision = self._contents.write(outcome.dated(writes, self._contents.stored, at), at, author=author)
         if revision != before:
             self._news.publish()
         return revision
@@ -44,8 +73,19 @@ class MemoryStore:
     def follow(self, since: int) -> AsyncIterator[ChangeBatch]:
         return follow(self._news, since, self._after)
 
-    async def history(self, key: Key, limit: int = 100) -> Sequence[Change]:
-        return self._open().history(key, limit)
+    async def history(self, key: Key | None = None, limit: int = 100, before: int | None = None) -> Sequence[Change]:
+        return self._open().history(key, limit, before)
+
+    async def log(self, key: Key | None = None, limit: int = 100, before: int | None = None) -> Sequence[ChangeNote]:
+        return tuple(map(ChangeNote.of, self._open().history(key, limit, before)))
+
+    @property
+    def outage(self) -> str:
+        return ""
+
+    @property
+    def refusal(self) -> str:
+        return ""
 
     async def close(self) -> None:
         self._news.close()

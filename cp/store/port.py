@@ -3,19 +3,20 @@
 Every write has a revision, one higher than the write before. Who has read the store at a revision and follows its
 changes from there knows all that is in it, without ever reading it again.
 
-See record 0014.
+See records 0014 and 0078 and, for fences, record 0083.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final, Protocol
 
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.model.violation import Finding
+from cp.store.roster import Fence, Roster
 
 ABSENT: Final = 0
 """The `based_on` of a write that must create: there is no document of this name yet."""
@@ -25,6 +26,30 @@ KEPT: Final = 10_000
 
 KEPT_BYTES: Final = 64 * 1024 * 1024
 """How many bytes of changes it remembers at the most, in the form in which they are stored. The last it always does."""
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryLimits:
+    """How much a store remembers of its changes. What is beyond any of these it forgets with the next write."""
+
+    kept: int = KEPT
+    kept_bytes: int = KEPT_BYTES
+    kept_age: timedelta | None = None
+    """How old a change may be. The last revision stays, however old it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Author:
+    """Who made a change, and where it came from, as far as that is known."""
+
+    name: str = ""
+    """A user of the API, a proxy or a part of the control plane."""
+
+    origin: str = ""
+    """By which way, and from which address: `apply from 192.0.2.7`."""
+
+
+UNKNOWN: Final = Author()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +95,39 @@ class Change:
     before: Document | None
     after: Document | None
     at: datetime
+    author: Author = UNKNOWN
+    is_unreadable: bool = False
+    """Whether a document of it cannot be decrypted: then nothing stands in its place, though something was there.
+
+    Only a history has such changes. Who follows the store keeps what he has.
+    """
+
+    is_unreadable_before: bool = False
+    """Whether that is the document before it: there was one, and nobody knows how it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeNote:
+    """That there was a change, without the documents, which may be large."""
+
+    revision: int
+    key: Key
+    at: datetime
+    author: Author
+    was_there: bool
+    is_there: bool
+    is_same: bool = False
+    """Whether the document says the same as before, as far as that can be seen without its key."""
+
+    is_unreadable: bool = False
+    """Whether the key is missing with which a document of it was encrypted."""
+
+    @classmethod
+    def of(cls, change: Change) -> ChangeNote:
+        before, after = change.before, change.after
+        there = before is not None, after is not None
+        same = there == (True, True) and before == after
+        return cls(change.revision, change.key, change.at, change.author, *there, same, change.is_unreadable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +161,13 @@ class Conflict(Exception):
         super().__init__(f"{key} {was}, not at {based_on}: read it again and repeat the change")
 
 
+class LeaseLost(Conflict):
+    """A write of somebody who has been taken for gone: another one holds the lease by now. Nothing was written."""
+
+    def __init__(self, lease: str) -> None:
+        Exception.__init__(self, f"the lease `{lease}` is held by another control plane, or by nobody")
+
+
 class Outdated(Exception):
     """The changes after a revision are not there to be followed: too long ago, or of another store."""
 
@@ -119,6 +184,18 @@ class ReadOnly(Exception):
 
 class Unusable(Exception):
     """What is there is no store of ours, is damaged, was made by a newer version, or cannot be reached or written."""
+
+
+class WritesRefused(Unusable):
+    """The store is there and takes no writes, whatever is written: its disk is full, or it may only be read."""
+
+
+class StoreUnreachable(Unusable):
+    """The store cannot be reached at the moment. Nothing was written, and it can be tried again."""
+
+
+class WriteUncertain(Unusable):
+    """The store went away while it was writing: it may have been written or not. Read before you repeat it."""
 
 
 class Closed(Exception):
@@ -145,8 +222,14 @@ class Store(Protocol):
         """The revision of the last write."""
         ...
 
-    async def write(self, *writes: Put | Delete) -> int:
+    async def oldest(self) -> int:
+        """The oldest revision that can be gone back to: every change after it is kept."""
+        ...
+
+    async def write(self, *writes: Put | Delete, author: Author = UNKNOWN, fence: Fence | None = None) -> int:
         """All of them or, if one conflicts, none; answers with the revision reached.
+
+        With a fence only if its lease has not been taken by another one since (`LeaseLost`).
 
         A write that changes nothing makes no revision. Each is compared with what was there before all of them, and
         of several to one document the last counts. When this returns, the write is kept: a crash loses nothing that
@@ -162,8 +245,33 @@ class Store(Protocol):
         """
         ...
 
-    async def history(self, key: Key, limit: int = 100) -> Sequence[Change]:
-        """The changes of one document, newest first, as far back as they are kept."""
+    async def history(self, key: Key | None = None, limit: int = 100, before: int | None = None) -> Sequence[Change]:
+        """The changes of one document or of all, newest first, as far back as they are kept.
+
+        With `before` only those of revisions below it. A document that is gone is as old in it as it was.
+        """
+        ...
+
+    async def log(self, key: Key | None = None, limit: int = 100, before: int | None = None) -> Sequence[ChangeNote]:
+        """The same without the documents. It takes little memory, however large these are."""
+        ...
+
+    @property
+    def outage(self) -> str:
+        """Since when the store cannot be reached, and why; empty while it can.
+
+        Whoever follows it waits until it can be reached again; whoever asks it or writes is answered with `Unusable`.
+        """
+        ...
+
+    @property
+    def refusal(self) -> str:
+        """Why the last write was not taken though the store can be read (`WritesRefused`); empty if it was."""
+        ...
+
+    @property
+    def roster(self) -> Roster:
+        """Who shares the store."""
         ...
 
     async def close(self) -> None:

@@ -2,30 +2,47 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterable
 from datetime import datetime
 from sqlite3 import Connection
 from typing import Any, Final, TypeAlias
 
-from cp.model.document import Document, Source
-from cp.model.lines import Lines
 from cp.model.names import Key
-from cp.store.encryption import PLAIN, DocumentCodec, SealedData
-from cp.store.port import Change, Stored
+from cp.store import columns
+from cp.store.columns import (
+    BEGINNING,
+    VERSIONS,
+    ChangeColumns,
+    DocumentColumns,
+    NoteColumns,
+    disclosed,
+    is_sealed,
+    last_good,
+    readable,
+)
+from cp.store.encryption import PLAIN, DocumentCodec
+from cp.store.port import Author, Change, ChangeNote, Stored
 
 Row: TypeAlias = tuple[Any, ...]
 
 # As bytes: of a damaged text that is no UTF-8, SQLite's library would read nothing, and print what it is.
 _DOCUMENT = "SELECT type, mesh, name, CAST(data AS BLOB), source, revision, created, modified FROM documents"
+# The last column is when the document that is there now was made, for rows of before each had that of its document.
 _CHANGE = """
-    SELECT revision, type, mesh, name, CAST(before AS BLOB), before_source, CAST(after AS BLOB), after_source, at
+    SELECT
+        revision, type, mesh, name, CAST(before AS BLOB), before_source, CAST(after AS BLOB), after_source, at,
+        author, origin,
+        (SELECT created FROM documents AS held
+         WHERE held.type = changes.type AND held.mesh = changes.mesh AND held.name = changes.name)
     FROM changes
 """
-_VERSIONS: Final = 100
-"""How many versions of a document are tried where the newest cannot be decrypted."""
-
+_NOTE = """
+    SELECT
+        revision, type, mesh, name, at, author, origin,
+        substr(CAST(before AS BLOB), 1, ?), substr(CAST(after AS BLOB), 1, ?), before = after
+    FROM changes
+"""
+_OLDEST: Final = "SELECT revision, at FROM changes ORDER BY revision, position LIMIT 1"
 _SIZES: Final = "SELECT revision, written FROM changes"
 _PUT = """
     INSERT INTO documents (type, mesh, name, data, source, revision, created, modified)
@@ -34,15 +51,19 @@ _PUT = """
         data = excluded.data, source = excluded.source, revision = excluded.revision, modified = excluded.modified
 """
 _LOG = """
-    INSERT INTO changes (revision, position, type, mesh, name, before, before_source, after, after_source, at, written)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    INSERT INTO changes (
+        revision, position, type, mesh, name, before, before_source, after, after_source, at, written, author, origin
+    )
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 
 
 def everything(connection: Connection, codec: DocumentCodec = PLAIN) -> tuple[Stored, ...]:
     """Every document. One that cannot be decrypted is as it was last good, or is left out."""
-    documents = [_stored(row, codec) for row in connection.execute(f"{_DOCUMENT} ORDER BY type, mesh, name")]
-    if any(_is_sealed(held.document) for held in documents):
+    documents = [
+        _document_columns(row).stored(codec) for row in connection.execute(f"{_DOCUMENT} ORDER BY type, mesh, name")
+    ]
+    if any(is_sealed(held.document) for held in documents):
         return tuple(filter(None, (_last_good(connection, held, codec) for held in documents)))
     return tuple(documents)
 
@@ -58,16 +79,16 @@ def find_as_is(connection: Connection, keys: Iterable[Key], codec: DocumentCodec
     """Those of the documents that are there; with `SealedData` where one cannot be decrypted."""
     query = f"{_DOCUMENT} WHERE type = ? AND mesh = ? AND name = ?"
     rows = (connection.execute(query, _names(key)).fetchone() for key in keys)
-    return {held.document.key: held for held in (_stored(row, codec) for row in rows if row is not None)}
+    return {
+        held.document.key: held for held in (_document_columns(row).stored(codec) for row in rows if row is not None)
+    }
 
 
 def _last_good(connection: Connection, held: Stored, codec: DocumentCodec) -> Stored | None:
     """A document or, if it cannot be decrypted, the newest version of it in the log that can."""
-    if not _is_sealed(held.document):
+    if not is_sealed(held.document):
         return held
-    changes = changes_of(connection, held.document.key, _VERSIONS, codec)
-    after = next((change.after for change in changes if change.after is not None), None)
-    return None if after is None else replace(held, document=after)
+    return last_good(held, history(connection, held.document.key, VERSIONS, codec=codec))
 
 
 def bounds(connection: Connection) -> tuple[int, int]:
@@ -81,14 +102,16 @@ def record(connection: Connection, changes: Iterable[Change], codec: DocumentCod
     """Make changes, and log them."""
     _, written = _end_of_log(connection)
     for position, change in enumerate(changes):
-        before, after = _written(change.before, codec), _written(change.after, codec)
+        before, after = columns.written(change.before, codec), columns.written(change.after, codec)
         at = change.at.isoformat()
         written += sum(len(text) for text in (*before, *after) if text is not None)
-        connection.execute(_LOG, (change.revision, position, *_names(change.key), *before, *after, at, written))
+        by = change.author.name, change.author.origin
+        connection.execute(_LOG, (change.revision, position, *_names(change.key), *before, *after, at, written, *by))
         if change.after is None:
             connection.execute("DELETE FROM documents WHERE type = ? AND mesh = ? AND name = ?", _names(change.key))
         else:
-            connection.execute(_PUT, (*_names(change.key), *after, change.revision, at, at))
+            created = change.after.source.created or at
+            connection.execute(_PUT, (*_names(change.key), *after, change.revision, created, at))
 
 
 def forget(connection: Connection, revision: int, size: int) -> None:
@@ -99,6 +122,16 @@ def forget(connection: Connection, revision: int, size: int) -> None:
     while oldest < newest and size_before <= written - size:
         connection.execute("DELETE FROM changes WHERE revision = ?", (oldest,))
         oldest, size_before = connection.execute(f"{_SIZES} ORDER BY revision, position LIMIT 1").fetchone()
+
+
+def forget_before(connection: Connection, moment: datetime) -> None:
+    """Drop the beginning of the log that is older than a moment, which is no later than the last write."""
+    # One after the other: a clock may have been set back, and what is dropped out of the middle would be a gap.
+    while (row := connection.execute(_OLDEST).fetchone()) is not None:
+        oldest, at = row
+        if datetime.fromisoformat(at) >= moment:
+            return
+        connection.execute("DELETE FROM changes WHERE revision = ?", (oldest,))
 
 
 def note_plain_text(connection: Connection) -> None:
@@ -115,57 +148,62 @@ def _end_of_log(connection: Connection) -> tuple[int, int]:
 
 def changes_after(connection: Connection, revision: int, codec: DocumentCodec = PLAIN) -> tuple[Change, ...]:
     query = f"{_CHANGE} WHERE revision > ? ORDER BY revision, position"
-    return tuple(_readable(connection.execute(query, (revision,)), codec))
+    return tuple(readable(map(_change_columns, connection.execute(query, (revision,))), codec))
 
 
-def changes_of(connection: Connection, key: Key, limit: int, codec: DocumentCodec = PLAIN) -> tuple[Change, ...]:
-    query = f"{_CHANGE} WHERE type = ? AND mesh = ? AND name = ? ORDER BY revision DESC LIMIT ?"
-    return tuple(_readable(connection.execute(query, (*_names(key), limit)), codec))
+def history(
+    connection: Connection,
+    key: Key | None,
+    limit: int,
+    before: int | None = None,
+    codec: DocumentCodec = PLAIN,
+) -> tuple[Change, ...]:
+    """The newest changes of one document or of all, newest first, of revisions below `before`."""
+    where, values = _part_of_history(key, before)
+    query = f"{_CHANGE} {where} ORDER BY revision DESC, position DESC LIMIT ?"
+    return tuple(disclosed(map(_change_columns, connection.execute(query, (*values, limit))), codec))
 
 
-def _readable(rows: Iterable[Row], codec: DocumentCodec) -> Iterator[Change]:
-    """The changes whose outcome can be read; whoever follows the others keeps what he has. See `SecretsAtRest`."""
-    for row in rows:
-        change = _change(row, codec)
-        if not _is_sealed(change.after):
-            yield replace(change, before=None) if _is_sealed(change.before) else change
+def log(
+    connection: Connection, key: Key | None, limit: int, before: int | None = None, codec: DocumentCodec = PLAIN
+) -> tuple[ChangeNote, ...]:
+    """The same without the documents."""
+    where, values = _part_of_history(key, before)
+    query = f"{_NOTE} {where} ORDER BY revision DESC, position DESC LIMIT ?"
+    return tuple(
+        _note_columns(row).note(codec) for row in connection.execute(query, (BEGINNING, BEGINNING, *values, limit))
+    )
 
 
-def _is_sealed(document: Document | None) -> bool:
-    return document is not None and type(document.data) is SealedData
+def _part_of_history(key: Key | None, before: int | None) -> tuple[str, Row]:
+    conditions = [
+        *([] if key is None else ["type = ? AND mesh = ? AND name = ?"]),
+        *([] if before is None else ["revision < ?"]),
+    ]
+    where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
+    return where, (*(() if key is None else _names(key)), *(() if before is None else (before,)))
+
+
+def _note_columns(row: Row) -> NoteColumns:
+    revision, kind, mesh, name, at, author, origin, before, after, is_same = row
+    was, is_now = (None if side is None else side.decode("utf-8", "replace") for side in (before, after))
+    key, by, moment = Key(kind, mesh, name), Author(author, origin), datetime.fromisoformat(at)
+    return NoteColumns(revision, key, moment, by, was, is_now, bool(is_same))
 
 
 def _names(key: Key) -> tuple[str, str, str]:
     return key.type, key.mesh, key.name
 
 
-def _stored(row: Row, codec: DocumentCodec) -> Stored:
+def _document_columns(row: Row) -> DocumentColumns:
     kind, mesh, name, data, source, revision, created, modified = row
-    document = _read(Key(kind, mesh, name), data, source, codec)
-    return Stored(document, revision, datetime.fromisoformat(created), datetime.fromisoformat(modified))
+    key, moments = Key(kind, mesh, name), (datetime.fromisoformat(created), datetime.fromisoformat(modified))
+    return DocumentColumns(key, data, source, revision, *moments)
 
 
-def _change(row: Row, codec: DocumentCodec) -> Change:
-    revision, kind, mesh, name, before, before_source, after, after_source, at = row
-    key = Key(kind, mesh, name)
-    was = None if before is None else _read(key, before, before_source, codec)
-    is_now = None if after is None else _read(key, after, after_source, codec)
-    return Change(revision, key, was, is_now, datetime.fromisoformat(at))
-
-
-def _read(key: Key, data: bytes, source: str, codec: DocumentCodec) -> Document:
-    return Document(key, codec.decode(key, data), _place(json.loads(source)))
-
-
-def _place(source: Mapping[str, Any]) -> Source:
-    """Rows of before lines were a tree have a table of paths, of which the line of the document itself is kept."""
-    lines = source["lines"]
-    return Source(source["file"], Lines(lines.get("", 0)) if isinstance(lines, Mapping) else Lines.of_plain(lines))
-
-
-def _written(document: Document | None, codec: DocumentCodec) -> tuple[str | None, str | None]:
-    if document is None:
-        return None, None
-    source = document.source
-    place = json.dumps({"file": source.file, "lines": source.lines.plain()}, separators=(",", ":"))
-    return codec.encode(document.key, document.data), place
+def _change_columns(row: Row) -> ChangeColumns:
+    revision, kind, mesh, name, before, before_source, after, after_source, at, author, origin, created = row
+    made = None if created is None else datetime.fromisoformat(created)
+    key, by = Key(kind, mesh, name), Author(author, origin)
+    moment = datetime.fromisoformat(at)
+    return ChangeColumns(revision, key, before, before_source, after, after_source, moment, by, made)

@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from sqlite3 import Connection
@@ -25,7 +26,25 @@ from cp.store.database import Busy, connect, errors_of, impatient, prepare, read
 from cp.store.encryption import DocumentCodec
 from cp.store.feed import RevisionSignal, follow, tell
 from cp.store.lane import DatabaseThread
-from cp.store.port import KEPT, KEPT_BYTES, Change, ChangeBatch, Closed, Contents, Delete, Outdated, Put, Stored
+from cp.store.port import (
+    KEPT,
+    KEPT_BYTES,
+    UNKNOWN,
+    Author,
+    Change,
+    ChangeBatch,
+    ChangeNote,
+    Closed,
+    Contents,
+    Delete,
+    HistoryLimits,
+    Outdated,
+    Put,
+    Stored,
+)
+from cp.store.refusal import WriteRefusals
+from cp.store.roster import Fence
+from cp.store.sqlite_roster import SqliteRoster, check
 from cp.store.watch import BACKSTOP, DirectoryWatch, LookResult
 
 _PAUSE: Final = 0.02
@@ -35,15 +54,16 @@ _PAUSE: Final = 0.02
 class SqliteStore:
     """A store on the disk of one machine. Use `open`."""
 
-    def __init__(  # noqa: PLR0913  # an option each
-        self, path: Path, *, kept: int, kept_bytes: int, clock: Clock, backstop: float, secrets: SecretsPolicy
+    def __init__(  # an option each
+        self, path: Path, *, limits: HistoryLimits, clock: Clock, backstop: float, secrets: SecretsPolicy
     ) -> None:
-        self._kept, self._kept_bytes, self._clock = kept, kept_bytes, clock
+        self._limits, self._clock = limits, clock
         self._codec = secrets.codec
         self._at_rest = SecretsAtRest(path, secrets)  # used in the reader's thread
         self._result = LookResult(frozenset({str(path.parent)}))
         self._writer, self._reader = DatabaseThread(path, "koguma-write"), DatabaseThread(path, "koguma-read")
-        self._news = RevisionSignal()
+        self.roster = SqliteRoster(path)
+        self._news, self._refusals = RevisionSignal(), WriteRefusals()
         self._noticed = (0, 0)
         self._closed = False
         self._loop = asyncio.get_running_loop()
@@ -56,6 +76,7 @@ class SqliteStore:
         *,
         kept: int = KEPT,
         kept_bytes: int = KEPT_BYTES,
+        kept_age: timedelta | None = None,
         clock: Clock = utc,
         backstop: float = BACKSTOP,
         secrets: SecretsPolicy = NO_SECRETS,
@@ -64,7 +85,8 @@ class SqliteStore:
         if kept < 1:
             raise ValueError(f"a store keeps at least its last revision, not {kept}")
         prepared = await asyncio.to_thread(_prepared, path, secrets.codec)
-        store = cls(prepared, kept=kept, kept_bytes=kept_bytes, clock=clock, backstop=backstop, secrets=secrets)
+        limits = HistoryLimits(kept, kept_bytes, kept_age)
+        store = cls(prepared, limits=limits, clock=clock, backstop=backstop, secrets=secrets)
         store._watch.start()
         return store
 
@@ -81,14 +103,32 @@ class SqliteStore:
         _, newest = await self._open(self._reader).do(rows.bounds)
         return newest
 
-    async def write(self, *writes: Put | Delete) -> int:
-        return await self._open(self._writer).do(partial(self._write, writes))
+    async def oldest(self) -> int:
+        oldest, _ = await self._open(self._reader).do(rows.bounds)
+        return oldest
+
+    async def write(self, *writes: Put | Delete, author: Author = UNKNOWN, fence: Fence | None = None) -> int:
+        answer = self._open(self._writer).do(partial(self._write, writes, author, fence))
+        return await self._refusals.noted(answer)
 
     def follow(self, since: int) -> AsyncIterator[ChangeBatch]:
         return follow(self._news, since, self._after)
 
-    async def history(self, key: Key, limit: int = 100) -> Sequence[Change]:
-        return await self._open(self._reader).do(partial(rows.changes_of, key=key, limit=limit, codec=self._codec))
+    async def history(self, key: Key | None = None, limit: int = 100, before: int | None = None) -> Sequence[Change]:
+        history = partial(rows.history, key=key, limit=limit, before=before, codec=self._codec)
+        return await self._open(self._reader).do(history)
+
+    async def log(self, key: Key | None = None, limit: int = 100, before: int | None = None) -> Sequence[ChangeNote]:
+        log = partial(rows.log, key=key, limit=limit, before=before, codec=self._codec)
+        return await self._open(self._reader).do(log)
+
+    @property
+    def outage(self) -> str:
+        return ""
+
+    @property
+    def refusal(self) -> str:
+        return self._refusals.reason
 
     async def close(self) -> None:
         if self._closed:
@@ -96,6 +136,7 @@ class SqliteStore:
         self._closed = True
         self._news.close()
         await asyncio.to_thread(self._watch.stop)  # before the lanes: it works on one of them
+        await self.roster.close()
         await self._writer.close()
         await self._reader.close()
 
@@ -107,17 +148,23 @@ class SqliteStore:
     async def _after(self, since: int) -> ChangeBatch | None:
         return await self._open(self._reader).do(partial(self._batch, since=since))
 
-    def _write(self, writes: Sequence[Put | Delete], connection: Connection) -> int:
+    def _write(
+        self, writes: Sequence[Put | Delete], author: Author, fence: Fence | None, connection: Connection
+    ) -> int:
         with writing(connection):
+            check(connection, fence)
             held = rows.find_as_is(connection, {write.key for write in writes}, self._codec)
             _, newest = rows.bounds(connection)
-            changes = outcome.changes(writes, held, newest + 1, self._clock())
+            at = self._clock()
+            changes = outcome.changes(outcome.dated(writes, held, at), held, newest + 1, at, author)
             if not changes:
                 return newest
             rows.record(connection, changes, self._codec)
             if self._codec.exposes(changes):
                 rows.note_plain_text(connection)
-            rows.forget(connection, newest + 1 - self._kept, self._kept_bytes)
+            rows.forget(connection, newest + 1 - self._limits.kept, self._limits.kept_bytes)
+            if self._limits.kept_age is not None:
+                rows.forget_before(connection, at - self._limits.kept_age)
         tell(self._loop, self._news.publish)  # here: whoever called may have given up waiting, but it is written
         return newest + 1
 

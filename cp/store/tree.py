@@ -98,9 +98,11 @@ def _is_directory(entry: os.DirEntry[str], tree: FileTree) -> bool:
     try:
         status = entry.stat()
     except FileNotFoundError:
-        if link:  # otherwise it was there a moment ago, and is now removed
+        if link:
             tree.seen[entry.path] = "the link leads nowhere"
-        return False
+        elif not os.path.isdir(parent := os.path.dirname(entry.path)):  # noqa: PTH112, PTH120  # as below
+            tree.seen[parent] = "no such file or directory"  # what was in it is not removed, it is out of sight
+        return False  # otherwise it was there a moment ago, and is now removed
     except OSError as error:
         tree.seen[entry.path] = reason(error)
         return False

@@ -13,11 +13,21 @@ from cp.resources.caller import Caller
 from cp.resources.schema import decode
 from cp.resources.world import World
 from cp.translate.dependencies import names_in, names_of
-from cp.translate.effective import ConfWriters, Effective, Rules, defaults, has_hook, of_destination
+from cp.translate.effective import (
+    CalledService,
+    ConfWriters,
+    Effective,
+    Rules,
+    at_listener,
+    defaults,
+    has_hook,
+    of_destination,
+)
 from cp.translate.failed import with_cause
 from cp.translate.fragments import NO_TASK, Fragment, FragmentCache, Task
+from cp.translate.view.backends import BackendKey, mark_of, reached
 from cp.translate.view.mtls import with_tls
-from cp.translate.view.services import backend_of, endpoints_of, outside_of
+from cp.translate.view.services import backend_of, endpoints_of, outside_of, protocol_of
 from generators.proxy import Endpoints
 
 
@@ -49,33 +59,43 @@ class BackendStage:
         self._cluster_writers = ConfWriters(policies, ("cluster", "finish"))
         self._endpoints_writers = ConfWriters(policies, ("endpoints",))
 
-    def result(self, world: World, mesh: str, rules: Rules, destination: Destination, caller: Caller) -> BackendResult:
+    def result(self, world: World, mesh: str, rules: Rules, key: BackendKey, caller: Caller) -> BackendResult:
         """One backend. Without it, what is sent there is answered with 503."""
+        destination, mark = reached(key), mark_of(key)
         part = f"the cluster of {destination.service}"
         try:
-            result = self._result(world, mesh, rules, destination, caller)
+            result = self._result(world, mesh, rules, destination, caller, mark=mark)
         except Exception as error:  # noqa: BLE001  # whatever it is, all other backends are served
             fragment = Fragment((), failure=failure(error, part))
             result = BackendResult(destination, {}, (NO_TASK,), (fragment,), names_of(destination))
         of_part = partial(with_cause, part=part, rules=rules, effective=result.effective)
         return replace(result, fragments=tuple(map(of_part, result.fragments)))
 
-    def tasks(
-        self, world: World, mesh: str, destination: Destination, effective: Effective, caller: Caller
+    def tasks(  # noqa: PLR0913  # all on which they depend
+        self, world: World, mesh: str, destination: Destination, effective: Effective, caller: Caller, *, mark: str = ""
     ) -> tuple[Task, ...]:
         """The generator's tasks for the cluster of a destination and its endpoints, from its effective confs."""
-        backend = with_tls(backend_of(world, mesh, destination), world, mesh, destination, caller.tls)
-        cluster = Task(backend, self._cluster_writers.confs(world, mesh, effective), is_grpc=caller.is_grpc)
-        if outside_of(world, destination) is not None:
+        backend = with_tls(backend_of(world, mesh, destination, caller.withheld), world, mesh, destination, caller.tls)
+        name = f"{backend.cluster}{mark}"
+        site = replace(backend, cluster=name, is_of_gateway=caller.is_gateway) if caller.is_gateway else backend
+        if site.external and not destination.is_real:  # an ExternalService can say in which zone it is
+            site = replace(site, external=self._arranged(Endpoints(name, site.external), effective, caller).endpoints)
+        cluster = Task(site, self._cluster_writers.confs(world, mesh, effective), is_grpc=caller.is_grpc)
+        if site.external:
             return (cluster,)
-        arranged = self._arranged(endpoints_of(world, mesh, destination), effective, caller)
+        endpoints = replace(endpoints_of(world, mesh, destination), cluster=name)
+        arranged = self._arranged(endpoints, effective, caller)
         confs = self._endpoints_writers.confs(world, mesh, effective)
         return cluster, Task(arranged, confs, is_grpc=caller.is_grpc)
 
-    def _result(self, world: World, mesh: str, rules: Rules, destination: Destination, caller: Caller) -> BackendResult:
-        effective = of_destination(self._defaults, rules, destination)
-        outside = outside_of(world, destination)
-        tasks = self.tasks(world, mesh, destination, effective, caller)
+    def _result(  # noqa: PLR0913  # all on which it depends
+        self, world: World, mesh: str, rules: Rules, destination: Destination, caller: Caller, *, mark: str
+    ) -> BackendResult:
+        of_caller = at_listener if caller.is_gateway else of_destination
+        outside = outside_of(world, mesh, destination, caller.withheld)
+        called = CalledService(destination, protocol_of(world, mesh, destination), outside is not None)
+        effective = of_caller(self._defaults, rules, called)
+        tasks = self.tasks(world, mesh, destination, effective, caller, mark=mark)
         names = names_of(destination) | names_in(effective)
         names = names if outside is None else names | outside.names
         return BackendResult(destination, effective, tasks, tuple(map(self._fragments.get, tasks)), names)

@@ -9,9 +9,10 @@ look-up and sends nothing (records 0026 and 0054).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
+from weakref import WeakKeyDictionary
 
 from cp.identity.workloads import workload_identities
 from cp.model.dependency import ANY, EVERYTHING, NOTHING, ChangeScope, Name
@@ -24,14 +25,46 @@ from cp.rules.matching import top_of
 from cp.rules.targets import TargetTables
 from cp.translate.view.backend_refs import REFERRED
 from cp.translate.view.dataplanes import ports_of
-from cp.translate.view.outside import SECRET
-from cp.translate.view.services import LEGACY_EXTERNAL
+from cp.translate.view.outside import LEGACY_EXTERNAL, SECRET
+
+T = TypeVar("T")
 
 PoliciesByKind: TypeAlias = Mapping[str, tuple[Resource, ...]]
 """The policies that decide over the outbounds of a class, by kind."""
 
 _HTTP_ROUTE: Final = "MeshHTTPRoute"
 _SERVICES: Final = frozenset({"MeshService", "MeshExternalService", "MeshMultiZoneService"})
+
+
+class ResourceChanges:
+    """What has changed up to one World. All classes of the World before ask for the same, so it is remembered."""
+
+    def __init__(self, now: World) -> None:
+        self._now = now
+        self._scopes: WeakKeyDictionary[World, dict[str, ChangeScope]] = WeakKeyDictionary()
+        self._routes: WeakKeyDictionary[World, dict[str, frozenset[str]]] = WeakKeyDictionary()
+
+    def scope_since(self, before: World, mesh: str) -> ChangeScope:
+        """The scope of the resources of a mesh that changed, without policies."""
+        return _remembered(self._scopes, before, mesh, lambda: scope_of_resources(before, self._now, mesh))
+
+    def routes_since(self, before: World, mesh: str) -> frozenset[str]:
+        """The names of the MeshHTTPRoutes that changed."""
+        return _remembered(self._routes, before, mesh, lambda: _changed_routes(before, self._now, mesh))
+
+
+def _remembered(
+    values: WeakKeyDictionary[World, dict[str, T]], world: World, mesh: str, work_out: Callable[[], T]
+) -> T:
+    of_world = values.setdefault(world, {})
+    if mesh not in of_world:
+        of_world[mesh] = work_out()
+    return of_world[mesh]
+
+
+def _changed_routes(before: World, now: World, mesh: str) -> frozenset[str]:
+    changed = _changed(before, now, _HTTP_ROUTE, mesh)
+    return frozenset(name for route in changed for name in (route.name, route.display_name))
 
 
 def scope_of_resources(before: World, now: World, mesh: str) -> ChangeScope:
@@ -51,7 +84,7 @@ def scope_of_resources(before: World, now: World, mesh: str) -> ChangeScope:
     names |= {(SECRET, secret.name) for secret in _changed(before, now, SECRET, mesh)}
     names |= {(kind, ANY) for kind in REFERRED if before.table(kind, mesh) is not now.table(kind, mesh)}
     for dataplane in _changed(before, now, "Dataplane", mesh):
-        names |= _names_of_services(dataplane, (before, now))
+        names |= names_of_services(dataplane, (before, now))
     return ChangeScope(frozenset(names))
 
 
@@ -70,20 +103,19 @@ def scope_of_matches(before: PoliciesByKind, now: PoliciesByKind, targets: Colle
     return scope_of_policies(changed, targets)
 
 
-def scope_of_routes_at_top(before: World, now: World, mesh: str, policies: PoliciesByKind) -> ChangeScope:
-    """The scope of changed routes that these policies name in their top-level targets.
+def scope_of_routes_at_top(changed: Collection[str], policies: PoliciesByKind) -> ChangeScope:
+    """The scope of changed routes, by their names, that these policies name in their top-level targets.
 
     A policy whose top-level target is a route prefers the route of its own namespace. If that one comes or goes,
     another route of that display name gets the conf, so everything is worked out again.
     """
-    changed = {name for route in _changed(before, now, _HTTP_ROUTE, mesh) for name in (route.name, route.display_name)}
     of_all_kinds = (policy for of_kind in policies.values() for policy in of_kind)
     targets = (top_of(policy) for policy in of_all_kinds if changed and names_route_at_top(policy))
     is_named = any(target.labels or target.name in changed for target in targets)
     return EVERYTHING if is_named else NOTHING
 
 
-def _names_of_services(dataplane: Resource, worlds: Iterable[World]) -> set[Name]:
+def names_of_services(dataplane: Resource, worlds: Iterable[World]) -> set[Name]:
     """The names by which outbounds depend on a dataplane: its service tags, and MeshServices that may select it.
 
     `ANY` is among them, as some outbounds depend on all MeshServices.

@@ -7,18 +7,23 @@ inbounds, what policies say of the proxy itself, and what takes the traffic that
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from copy import copy
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeAlias
 
-from cp.model.failure import Failure
+from cp.model.failure import WHOLE, Failure, made_or_failure
 from cp.model.memo import IdentityDict
 from cp.model.names import Key
 from cp.policies import Policies, Policy
 from cp.resources.caller import Caller
 from cp.resources.resource import Resource
 from cp.resources.world import World
+from cp.rules.legacy import LegacyDecisions, LegacyOfCalls, failures_of_decisions
 from cp.rules.matching import match
 from cp.translate.capture import CaptureResult
+from cp.translate.change_scope import ResourceChanges
 from cp.translate.deciding_policies import InboundPolicies, OutboundPolicies, PolicySplitter
 from cp.translate.effective import rules_of
 from cp.translate.fragments import FragmentCache, failures_of, resources_of
@@ -60,6 +65,9 @@ class CompiledProxy:
     """The resources of its inbounds, sidecar and capture."""
 
     inbound_policies: InboundPolicies
+    legacy_policies: LegacyDecisions = ()
+    """The legacy policies that decide over its inbounds, or over the proxy as a whole."""
+
     trust: TrustResult | None = None
     """The roots that it trusts; None without mTLS."""
 
@@ -75,7 +83,9 @@ class CompiledProxy:
     def failures(self) -> tuple[Failure, ...]:
         """The parts of it that could not be made, by faults of ours."""
         of_trust = () if self.trust is None else failures_of((self.trust.fragment,))
-        return (*self.proxy_class.failures, *self.own_failures, *of_trust)
+        decisions = (*self.proxy_class.rules.legacy.of_calls, *self.legacy_policies)
+        of_legacy = dict.fromkeys(failures_of_decisions(decisions))
+        return (*of_legacy, *self.proxy_class.failures, *self.own_failures, *of_trust)
 
     @property
     def snapshot(self) -> Snapshot:
@@ -88,8 +98,11 @@ class CompiledProxy:
 _OwnResults: TypeAlias = tuple[tuple[InboundResult, ...], SidecarResult, CaptureResult | None]
 """The inbounds of a proxy, its sidecar and its capture."""
 
-_ClassKey: TypeAlias = tuple[str, OutboundPolicies, Caller]
-"""What tells classes with the same outbounds apart. The mesh is in it, as outbounds are alike in two meshes."""
+_ClassKey: TypeAlias = tuple[str, OutboundPolicies, LegacyOfCalls, Caller, Resource | None]
+"""What tells classes with the same outbounds apart. The mesh is in it, as outbounds are alike in two meshes.
+
+A builtin gateway has listeners at an address of its own, so it is a class by itself.
+"""
 
 
 class Compiler:
@@ -106,12 +119,19 @@ class Compiler:
         self._translator = Translator(policies)
         self._splitter = PolicySplitter()
         self._world: World | None = None
+        self._changes: ResourceChanges
+        """What has changed up to that World; there from the first World on."""
+
         self._classes: IdentityDict[tuple[OutboundAddress, ...], dict[_ClassKey, ProxyClass]] = IdentityDict()
         """By the outbounds of the class."""
 
         self._proxies: dict[Key, CompiledProxy] = {}
-        self._trusted: dict[str, TrustResult | None] = {}
-        """The roots of each mesh in that World."""
+        self._trusted: dict[tuple[str, bool], TrustResult | None] = {}
+        """The roots of each mesh in that World: those of its Envoys, and those of its gRPC clients."""
+
+        self.certified_clients: AbstractSet[Key] = frozenset()
+        """The gRPC clients without a proxy that say that they have certificates. No document does, so whoever knows who
+        is connected sets it before a proxy is asked for (record 0063)."""
 
     @property
     def fragments(self) -> FragmentCache:
@@ -129,6 +149,14 @@ class Compiler:
     def snapshot(self, world: World, dataplane: Resource) -> Snapshot:
         return self.proxy(world, dataplane).snapshot
 
+    def proxy_class(self, world: World, dataplane: Resource, before: ProxyClass | None) -> ProxyClass:
+        """What a proxy has in common with others, for whoever asks for nothing that it has alone.
+
+        `before` is its class in an earlier World, of which all is kept that no change concerns.
+        """
+        self._enter(world)
+        return self._class_of(world, dataplane, self._splitter.split(match(world, dataplane)).outbounds, before)
+
     def proxy(self, world: World, dataplane: Resource) -> CompiledProxy:
         self._enter(world)
         before = self._proxies.get(dataplane.key)
@@ -140,29 +168,52 @@ class Compiler:
             self._proxies[dataplane.key] = self._proxy(world, dataplane, policies.inbounds, proxy_class, before)
         return self._proxies[dataplane.key]
 
+    def proxy_or_failure(self, world: World, dataplane: Resource) -> CompiledProxy | Failure:
+        """A proxy or, where a fault of ours is in no single part of it, that: for whoever asks for several."""
+        return made_or_failure(partial(self.proxy, world, dataplane), WHOLE)
+
+    def class_or_failure(self, world: World, dataplane: Resource, before: ProxyClass | None) -> ProxyClass | Failure:
+        """What a proxy has in common with others (`proxy_class`), or the fault of ours for which nobody can tell."""
+        return made_or_failure(partial(self.proxy_class, world, dataplane, before), WHOLE)
+
     def keep_only(self, dataplanes: Iterable[Key]) -> None:
         """Forget all proxies but these. What they had in common is kept until the next World."""
         self._proxies = {key: self._proxies[key] for key in dataplanes if key in self._proxies}
 
+    def fork(self) -> Compiler:
+        """Another compiler that goes on from here, into a World that may never be in force. This one stays behind.
+
+        They share the fragments, and are not to be used at the same time.
+        """
+        fork = copy(self)
+        fork._proxies, fork._splitter = dict(self._proxies), copy(self._splitter)  # noqa: SLF001  # it is ours
+        return fork
+
     def _enter(self, world: World) -> None:
         if world is not self._world:
             self._world, self._classes, self._trusted = world, IdentityDict(), {}
+            self._changes = ResourceChanges(world)
             self._splitter.enter_next_world()
 
     def _class_of(
         self, world: World, dataplane: Resource, policies: OutboundPolicies, before: ProxyClass | None
     ) -> ProxyClass:
         """The class of a proxy, worked out for the first of its proxies that is asked for."""
-        addresses, caller = outbounds(world, dataplane), self._translator.callers.caller(world, dataplane)
+        is_certified_client = dataplane.key in self.certified_clients
+        caller = self._translator.callers.caller(world, dataplane, is_certified_client=is_certified_client)
+        addresses = outbounds(world, dataplane)
         classes = self._classes.get(addresses)
         if classes is None:
             self._classes.put(addresses, classes := {})
-        key = (dataplane.mesh, policies, caller)
+        gateway = dataplane if dataplane.spec.is_builtin_gateway else None
+        of_proxy = rules_of(world, dataplane)
+        key = (dataplane.mesh, policies, of_proxy.legacy.on_calls, caller, gateway)
         proxy_class = classes.get(key)
         if proxy_class is None:
-            rules = self._translator.rules_of_outbounds(rules_of(world, dataplane), caller)
-            builder = ClassBuilder(self._translator, world, dataplane.mesh, rules, policies, caller)
-            proxy_class = classes[key] = builder.build(addresses, before)
+            rules = self._translator.rules_of_outbounds(of_proxy, caller)
+            builder = ClassBuilder(self._translator, world, self._changes, dataplane.mesh, rules, policies, caller)
+            built = builder.build(addresses, before) if gateway is None else builder.build_gateway(gateway, before)
+            proxy_class = classes[key] = built
         return proxy_class
 
     def _proxy(
@@ -180,25 +231,27 @@ class Compiler:
         cost more than to work the inbounds out again. Inbounds of which some could not be made are tried again.
         """
         mesh, capture, tls = dataplane.mesh, capture_of(world, dataplane), inbound_tls(world, dataplane)
-        trust = self._trust(world, mesh)
+        trust = self._trust(world, mesh, is_grpc=proxy_class.caller.is_grpc)
+        legacy = rules_of(world, dataplane).legacy.on_inbounds
         if (
             before is not None
             and before.dataplane is dataplane
             and before.tls == tls
             and before.inbound_policies is policies
+            and before.legacy_policies == legacy
             and before.capture == capture
             and not before.own_failures
             and backend_refs.same(before.proxy_class.world, world, mesh)
         ):
             # `replace` takes several times as long, and this is done for every proxy.
             own = before.inbounds, before.sidecar, before.capture_result, before.part
-            return CompiledProxy(dataplane, proxy_class, tls, *own, policies, trust)
+            return CompiledProxy(dataplane, proxy_class, tls, *own, policies, legacy, trust)
         results, sidecar, captured = self._own_results(world, dataplane, tls, capture)
         if before is not None:
             results, sidecar, captured = _with_last_good(before, results, sidecar, captured)
         fragments = [result.fragment for result in (*results, sidecar, captured) if result is not None]
         own = results, sidecar, captured, SnapshotPart(resources_of(fragments))
-        return CompiledProxy(dataplane, proxy_class, tls, *own, policies, trust, failures_of(fragments))
+        return CompiledProxy(dataplane, proxy_class, tls, *own, policies, legacy, trust, failures_of(fragments))
 
     def _own_results(
         self, world: World, dataplane: Resource, tls: InboundTls | None, capture: Capture | None
@@ -213,10 +266,11 @@ class Compiler:
         captured = None if capture is None else self._translator.captures.result(world, mesh, rules, capture)
         return results, sidecar, captured
 
-    def _trust(self, world: World, mesh: str) -> TrustResult | None:
-        if mesh not in self._trusted:
-            self._trusted[mesh] = self._translator.trusts.result(world, mesh)
-        return self._trusted[mesh]
+    def _trust(self, world: World, mesh: str, *, is_grpc: bool) -> TrustResult | None:
+        key = mesh, is_grpc
+        if key not in self._trusted:
+            self._trusted[key] = self._translator.trusts.result(world, mesh, is_grpc=is_grpc)
+        return self._trusted[key]
 
 
 def _with_last_good(

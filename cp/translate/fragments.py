@@ -18,16 +18,14 @@ from cp.model.canonical import canonical_json
 from cp.model.failure import Failure, failure
 from cp.policies import ClientRule, Policies, Policy
 from cp.resources.schema import decode
-from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, PackedResource
+from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, ROUTES, RUNTIME, SECRET, PackedResource
 from generators.build.clusters import backend_cluster, local_cluster
-from generators.build.dns import dns_listener
 from generators.build.endpoints import assignment
-from generators.build.listeners import inbound_listener, outbound_listener, permissive
-from generators.build.transparent import catch_all
-from generators.build.trust import trusted_roots
-from generators.drafts import Built, ClusterDraft, EndpointsDraft, Finished, ListenerDraft, SidecarDraft
+from generators.build.listeners import beside_tls, inbound_listener, permissive
+from generators.build.sites import ListenerSite, listener_draft, without_drafts
+from generators.drafts import Built, ClusterDraft, EndpointsDraft, Finished, ListenerDraft, SidecarDraft, Site
 from generators.grpc import for_grpc
-from generators.proxy import Backend, Capture, Endpoints, Hosts, Inbound, Outbound, Sidecar, Trust
+from generators.proxy import Backend, Endpoints, Inbound, Outbound, Sidecar
 
 Confs: TypeAlias = tuple[tuple[str, bytes], ...]
 """The effective conf of each policy that has one: its kind, and the conf as canonical JSON."""
@@ -40,8 +38,6 @@ ClientConf: TypeAlias = tuple[bytes, bytes, str]
 
 ClientConfs: TypeAlias = tuple[tuple[str, tuple[ClientConf, ...]], ...]
 """The confs of each policy that tells the clients of an inbound apart: its kind, and who gets which conf, in order."""
-
-Site: TypeAlias = Backend | Endpoints | Outbound | Inbound | Sidecar | Capture | Hosts | Trust
 
 Problem: TypeAlias = tuple[str, str, str]
 """What a policy could not do: its kind, the path in its conf, and why."""
@@ -106,6 +102,7 @@ _TYPE_URLS = {
     "Listener": LISTENER,
     "RouteConfiguration": ROUTES,
     "Secret": SECRET,
+    "Runtime": RUNTIME,
 }
 
 
@@ -128,6 +125,9 @@ class Task:
     """The confs of an outbound's routes where they differ from `confs`, by `Route.owner`."""
 
     clients: ClientConfs = ()
+    downstream: Confs = ()
+    """The confs for the clients of a gateway; `confs` are then for those that it calls."""
+
     is_grpc: bool = False
     """Whether it is for a gRPC client without a proxy, and not for an Envoy."""
 
@@ -212,19 +212,15 @@ def _drafts(task: Task, policies: Iterable[Policy[Any]], problems: list[Problem]
         yield _cluster(backend_cluster(site), policies, of_policy)
     elif isinstance(site, Endpoints):
         yield _endpoints(assignment(site), policies, of_policy)
-    elif isinstance(site, Outbound):
-        yield _listener(outbound_listener(site), policies, task)
+    elif isinstance(site, ListenerSite):
+        yield _listener(listener_draft(site), policies, task)
     elif isinstance(site, Sidecar):
         yield _sidecar(SidecarDraft(site), policies, of_policy, problems)
-    elif isinstance(site, Capture):
-        yield catch_all(site)
-    elif isinstance(site, Hosts):
-        yield dns_listener(site)
-    elif isinstance(site, Trust):
-        yield trusted_roots(site)
-    else:
+    elif isinstance(site, Inbound):
         yield _cluster(local_cluster(site), policies, of_policy)
         yield _inbound(site, policies, task)
+    else:
+        yield without_drafts(site)
 
 
 Decoder: TypeAlias = Callable[[Policy[Any]], Any]
@@ -271,7 +267,7 @@ def _inbound(site: Inbound, policies: Iterable[Policy[Any]], task: Task) -> Iter
     if site.tls is None or not site.is_permissive:
         yield from _listener(inbound_listener(site), policies, task)
         return
-    in_plain_text = _listener(inbound_listener(replace(site, tls=None, is_permissive=False)), policies, task)
+    in_plain_text = _listener(beside_tls(replace(site, tls=None, is_permissive=False)), policies, task)
     over_tls = _listener(inbound_listener(replace(site, is_permissive=False)), policies, task)
     plain = next(message for _, message in in_plain_text if isinstance(message, Listener))
     for name, message in over_tls:
@@ -280,13 +276,12 @@ def _inbound(site: Inbound, policies: Iterable[Policy[Any]], task: Task) -> Iter
 
 def _listener(draft: ListenerDraft, policies: Iterable[Policy[Any]], task: Task) -> Iterator[Finished]:
     """A route whose resource has an effective conf of its own gets that, every other one the service's."""
-    of_policy = _decoder(task.confs)
+    of_policy, of_downstream = _decoder(task.confs), _decoder(task.downstream)
     of_owner = {owner: _decoder(of_kinds) for owner, of_kinds in task.routes}
     clients = dict(task.clients)
     for policy in policies:
         conf = of_policy(policy)
-        if conf is not None:
-            policy.listener(conf, draft)
+        _whole_listener(policy, conf, of_downstream(policy), draft)
         own_confs = []
         for route in draft.routes:
             own = of_owner.get(route.site.owner)
@@ -301,6 +296,13 @@ def _listener(draft: ListenerDraft, policies: Iterable[Policy[Any]], task: Task)
         if (rules := clients.get(policy.kind.name)) is not None:
             policy.clients([_client_rule(policy, *rule) for rule in rules], draft)
     return draft.finish()
+
+
+def _whole_listener(policy: Policy[Any], conf: Any, of_clients: Any, draft: ListenerDraft) -> None:
+    if conf is not None:
+        policy.listener(conf, draft)
+    if of_clients is not None:
+        policy.entrance(of_clients, draft)
 
 
 def _client_rule(policy: Policy[Any], match: bytes, conf: bytes, origin: str) -> ClientRule[Any]:

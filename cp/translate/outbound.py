@@ -17,13 +17,15 @@ from cp.policies import Policies
 from cp.resources.caller import Caller
 from cp.resources.world import World
 from cp.rules import RouteRule, routes
+from cp.rules.merging import MergedConf
+from cp.rules.routes import routes_of
 from cp.translate.dependencies import names_in, names_of
-from cp.translate.effective import ConfWriters, Effective, Rules, defaults, of_destination
+from cp.translate.effective import CalledService, ConfWriters, Effective, Rules, defaults, of_destination
 from cp.translate.failed import failure_of_part
 from cp.translate.fragments import Confs, Fragment, FragmentCache, RouteConfs, Task
 from cp.translate.view.backends import BackendResolver
 from cp.translate.view.outbound_address import OutboundAddress
-from cp.translate.view.services import cluster_name, protocol_of
+from cp.translate.view.services import cluster_name, exists, outside_of, protocol_of
 from cp.translate.view.sidecars import sidecar_of_caller
 from generators.proxy import Outbound, Protocol, Route
 
@@ -112,13 +114,17 @@ class OutboundStage:
         self, world: World, mesh: str, rules: Rules, address: OutboundAddress, caller: Caller
     ) -> OutboundResult:
         destination = address.destination
-        resolver = BackendResolver(world, mesh, destination)
-        outbound = replace(self._outbound(world, mesh, rules, address, resolver), sidecar=sidecar_of_caller(caller))
+        resolver = BackendResolver(world, mesh, destination, caller.withheld)
+        protocol = self._protocol(world, mesh, rules, resolver)
+        is_outside = outside_of(world, mesh, destination, caller.withheld) is not None
+        called = CalledService(destination, protocol, is_outside)
+        outbound = self._outbound(rules, _outbound(address, protocol), destination, resolver)
+        outbound = replace(outbound, sidecar=sidecar_of_caller(caller))
         if caller.is_grpc:
             outbound = _called_by_grpc(outbound)
-        effective = of_destination(self._defaults, rules, destination)
+        effective = of_destination(self._defaults, rules, called)
         of_routes = {
-            name: of_destination(self._defaults, rules, destination, rule.contributors, rule.hash)
+            name: of_destination(self._defaults, rules, called, rule.contributors, rule.hash)
             for name, rule in resolver.route_rules.items()
         }
         task = self.task(world, mesh, outbound, effective, of_routes, is_grpc=caller.is_grpc)
@@ -136,20 +142,42 @@ class OutboundStage:
             depends_on=names_in(effective, *of_routes.values()).union(own_names),
         )
 
+    def _protocol(self, world: World, mesh: str, rules: Rules, resolver: BackendResolver) -> Protocol:
+        """What a destination speaks; and one that nobody serves, what those speak to whom a TrafficRoute leads."""
+        destination = resolver.destination
+        if destination.is_real or exists(world, mesh, destination):
+            return protocol_of(world, mesh, destination)
+        legacy = rules.legacy.of_service(destination.service, Protocol.HTTP)
+        confs = [conf for policy in self._route_policies if (conf := legacy.get(policy.kind.name)) is not None]
+        backends = resolver.led_to(rule for conf in confs for rule in routes_of(conf))
+        protocols = {protocol_of(world, mesh, backend) for backend in backends}
+        return protocols.pop() if len(protocols) == 1 else Protocol.TCP
+
     def _outbound(
-        self, world: World, mesh: str, rules: Rules, address: OutboundAddress, resolver: BackendResolver
+        self, rules: Rules, outbound: Outbound, destination: Destination, resolver: BackendResolver
     ) -> Outbound:
         """The destination with its routes: those that policies give it, or one to itself."""
-        destination = address.destination
-        outbound = _outbound(address, protocol_of(world, mesh, destination))
         for policy in self._route_policies:
             kind_rules = rules.get(policy.kind.name)
             rows = routes(kind_rules, destination) if kind_rules is not None else None
             if rows is not None:
                 outbound = policy.shape(rows, outbound, resolver)
+        if not outbound.routes and not destination.is_real:
+            outbound = self._by_legacy_routes(
+                rules.legacy.of_service(destination.service, outbound.protocol), outbound, resolver
+            )
         if outbound.routes:
             return outbound
         return replace(outbound, routes=(resolver.unmatched(),))
+
+    def _by_legacy_routes(
+        self, legacy: Mapping[str, MergedConf], outbound: Outbound, resolver: BackendResolver
+    ) -> Outbound:
+        """The destination with the routes of a TrafficRoute, where no policy with a targetRef gives it any."""
+        for policy in self._route_policies:
+            if not outbound.routes and (conf := legacy.get(policy.kind.name)) is not None:
+                outbound = policy.shape(routes_of(conf), outbound, resolver)
+        return outbound
 
     def _route_confs(self, world: World, mesh: str, of_whole: Confs, of_routes: Mapping[str, Effective]) -> RouteConfs:
         """Those of the routes' confs that differ from what holds for the whole."""

@@ -18,12 +18,20 @@ ENDPOINTS = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
 LISTENER = "type.googleapis.com/envoy.config.listener.v3.Listener"
 ROUTES = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration"
 SECRET = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"  # noqa: S105  # a type, not a secret
+RUNTIME = "type.googleapis.com/envoy.service.runtime.v3.Runtime"
 
 # The order in which a change is sent, so that nothing refers to a resource that is not there yet (make before break):
 # https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol#eventual-consistency-considerations
-TYPES = (CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET)
+TYPES = (CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, RUNTIME)
 SHORT = MappingProxyType(
-    {CLUSTER: "clusters", ENDPOINTS: "endpoints", LISTENER: "listeners", ROUTES: "routes", SECRET: "secrets"}
+    {
+        CLUSTER: "clusters",
+        ENDPOINTS: "endpoints",
+        LISTENER: "listeners",
+        ROUTES: "routes",
+        SECRET: "secrets",
+        RUNTIME: "runtime",
+    }
 )
 
 _DIGEST_BITS: Final = 128

@@ -11,27 +11,31 @@ From World to World a class keeps every result that the change does not concern 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 
-from cp.model.dependency import ChangeScope
+from cp.model.dependency import EVERYTHING, ChangeScope
 from cp.model.failure import Failure
 from cp.model.names import Destination
 from cp.resources.caller import Caller
+from cp.resources.resource import Resource
 from cp.resources.world import World
+from cp.rules.legacy.rules import scope_of_legacy
 from cp.rules.targets import TargetTables
 from cp.translate.backend import BackendResult
-from cp.translate.change_scope import scope_of_matches, scope_of_resources, scope_of_routes_at_top
+from cp.translate.change_scope import ResourceChanges, scope_of_matches, scope_of_routes_at_top
 from cp.translate.deciding_policies import OutboundPolicies
 from cp.translate.effective import Rules
 from cp.translate.fragments import NO_FRAGMENT, Fragment, Task, failures_of, resources_of
+from cp.translate.gateway import ClusterRules, Earlier, GatewayResult
 from cp.translate.outbound import OutboundResult
 from cp.translate.packing import PackedResource
 from cp.translate.snapshot import NO_PART, SnapshotPart
 from cp.translate.translator import Translator
+from cp.translate.view.backends import BackendKey, mark_of
 from cp.translate.view.hostnames import hosts
 from cp.translate.view.outbound_address import OutboundAddress
-from generators.proxy import Backend, Hosts
+from generators.proxy import Backend, GatewayLimits, Hosts
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,7 +67,7 @@ class ProxyClass:
     outbounds: Mapping[OutboundAddress, OutboundResult]
     """Listener and routes of each address."""
 
-    backends: Mapping[Destination, BackendResult]
+    backends: Mapping[BackendKey, BackendResult]
     """Cluster and endpoints of each destination to which some route leads."""
 
     part: SnapshotPart
@@ -73,6 +77,9 @@ class ProxyClass:
     failures: tuple[Failure, ...] = ()
     """The outbounds, backends and hosts that could not be made, by faults of ours."""
 
+    gateway: GatewayResult | None = None
+    """What a builtin gateway is served at its ports; None for other proxies. Each gateway is a class of its own."""
+
 
 @dataclass(frozen=True, slots=True)
 class ClassBuilder:
@@ -80,30 +87,90 @@ class ClassBuilder:
 
     translator: Translator
     world: World
+    changes: ResourceChanges
     mesh: str
     rules: Rules
     outbound_policies: OutboundPolicies
     caller: Caller
+    clusters: Mapping[str, ClusterRules] = field(default_factory=dict)
+    """What holds for the clusters of a builtin gateway, by what their names end with."""
 
     def build(self, addresses: tuple[OutboundAddress, ...], before: ProxyClass | None) -> ProxyClass:
         """The class, with everything of `before`, the class that the proxy had, that no change concerns."""
-        if before is not None and before.caller == self.caller:
+        if before is not None and before.caller == self.caller and before.gateway is None:
             scope = self._scope(before)
             if not scope.everything:
                 return self._renewed(before, addresses, scope)
         return self._anew(addresses, before)
 
+    def build_gateway(self, dataplane: Resource, before: ProxyClass | None) -> ProxyClass:
+        """The class of one builtin gateway. It has listeners in place of outbounds, and backends as others have."""
+        known = before if before is not None and before.caller == self.caller else None
+        referred = EVERYTHING if known is None else self._scope_of_references(known)
+        earlier = None
+        if before is not None and before.gateway is not None:
+            earlier = Earlier(before.gateway, referred, self._targets_since(before))
+        gateway = self.translator.gateways.result(self.world, dataplane, self.rules, self.caller, earlier)
+        return replace(self, clusters=gateway.clusters).of_gateway(gateway, before, referred)
+
+    def of_gateway(self, gateway: GatewayResult, before: ProxyClass | None, referred: ChangeScope) -> ProxyClass:
+        """The class of a gateway that is served this. `referred`: what has changed of all that it refers to."""
+        if before is None or before.caller != self.caller or before.gateway is None:
+            backends = {key: self._backend(key, before) for key in gateway.uses}
+            return self._gateway_class(gateway, backends, None)
+        scope = referred | self._scope_of_confs(before)
+        backends = dict(self._backends(before, gateway.uses, scope))
+        changed = (*_changed_of_gateway(before.gateway, gateway), *_changed_backends(before, backends))
+        return self._gateway_class(gateway, backends, _updated(before.part, changed))
+
+    def _scope_of_references(self, before: ProxyClass) -> ChangeScope:
+        """The scope of what routes and policies refer to."""
+        routes = self.changes.routes_since(before.world, self.mesh)
+        of_routes = scope_of_routes_at_top(routes, self.outbound_policies.policies)
+        return self.changes.scope_since(before.world, self.mesh) | of_routes
+
+    def _scope_of_confs(self, before: ProxyClass) -> ChangeScope:
+        """The scope of the policies that say something of backends, as routes do not."""
+        policies_before, policies = (
+            {kind: of_kind for kind, of_kind in policies.items() if kind not in self.translator.gateways.routing}
+            for policies in (before.outbound_policies.policies, self.outbound_policies.policies)
+        )
+        legacy = scope_of_legacy(before.rules.legacy, self.rules.legacy)
+        return legacy | scope_of_matches(policies_before, policies, self._targets_since(before))
+
+    def _targets_since(self, before: ProxyClass) -> tuple[TargetTables, ...]:
+        """To what policies could refer when a class was worked out, and to what they can now."""
+        return TargetTables.of(before.world, self.mesh), TargetTables.of(self.world, self.mesh)
+
+    def _gateway_class(
+        self, gateway: GatewayResult, backends: Mapping[BackendKey, BackendResult], part: SnapshotPart | None
+    ) -> ProxyClass:
+        fragments = (*gateway.fragments, *_fragments_of(backends))
+        return ProxyClass(
+            world=self.world,
+            rules=self.rules,
+            outbound_policies=self.outbound_policies,
+            caller=self.caller,
+            addresses=(),
+            outbounds={},
+            backends=backends,
+            part=SnapshotPart(resources_of(fragments)) if part is None else part,
+            hosts=ClassHosts(None, NO_PART, NO_FRAGMENT),
+            failures=(*gateway.failures_of_routes, *failures_of((*gateway.parts, *fragments))),
+            gateway=gateway,
+        )
+
     def _scope(self, before: ProxyClass) -> ChangeScope:
         policies_before, policies = before.outbound_policies.policies, self.outbound_policies.policies
-        targets = [TargetTables.of(world, self.mesh) for world in (before.world, self.world)]
-        scope = scope_of_resources(before.world, self.world, self.mesh)
-        scope |= scope_of_matches(policies_before, policies, targets)
-        return scope | scope_of_routes_at_top(before.world, self.world, self.mesh, policies)
+        scope = scope_of_legacy(before.rules.legacy, self.rules.legacy) | self._scope_of_references(before)
+        return scope | scope_of_matches(policies_before, policies, self._targets_since(before))
 
     def _anew(self, addresses: tuple[OutboundAddress, ...], before: ProxyClass | None) -> ProxyClass:
         """Everything is worked out again."""
         outbounds = {address: self._outbound(address, before) for address in addresses}
-        backends = {destination: self._backend(destination, before) for destination in _used(outbounds.values())}
+        backends: Mapping[BackendKey, BackendResult] = {
+            destination: self._backend(destination, before) for destination in _used(outbounds.values())
+        }
         return self._class(before, addresses, outbounds, backends)
 
     def _renewed(self, before: ProxyClass, addresses: tuple[OutboundAddress, ...], scope: ChangeScope) -> ProxyClass:
@@ -118,7 +185,7 @@ class ClassBuilder:
         if addresses is not before.addresses:
             return self._with_other_addresses(before, addresses, outbounds, scope)
         if any(outbound.uses != before.outbounds[address].uses for address, outbound in renewed.items()):
-            backends = self._backends(before, outbounds.values(), scope)  # a route leads elsewhere now
+            backends = self._backends(before, _used(outbounds.values()), scope)  # a route leads elsewhere now
         else:
             backends = {**before.backends, **self._renewed_backends(before, before.backends, scope)}
         # The part is that of before with the changed resources in it, unless a resource came or went.
@@ -135,14 +202,14 @@ class ClassBuilder:
     ) -> ProxyClass:
         """Where outbounds come or go, those that stay are kept all the same."""
         outbounds = {address: known_outbounds.get(address) or self._outbound(address, before) for address in addresses}
-        return self._class(before, addresses, outbounds, self._backends(before, outbounds.values(), scope))
+        return self._class(before, addresses, outbounds, self._backends(before, _used(outbounds.values()), scope))
 
     def _class(
         self,
         before: ProxyClass | None,
         addresses: tuple[OutboundAddress, ...],
         outbounds: Mapping[OutboundAddress, OutboundResult],
-        backends: Mapping[Destination, BackendResult],
+        backends: Mapping[BackendKey, BackendResult],
         part: SnapshotPart | None = None,
     ) -> ProxyClass:
         class_hosts = self._hosts(addresses, None if before is None else before.hosts)
@@ -181,10 +248,11 @@ class ClassBuilder:
         uses = tuple(dict.fromkeys((*last.uses, *outbound.uses)))
         return replace(outbound, fragment=last.fragment.in_place_of(outbound.fragment), uses=uses)
 
-    def _backend(self, destination: Destination, before: ProxyClass | None) -> BackendResult:
+    def _backend(self, key: BackendKey, before: ProxyClass | None) -> BackendResult:
         """A backend. One that cannot be made stays as it was."""
-        backend = self.translator.backends.result(self.world, self.mesh, self.rules, destination, self.caller)
-        last = None if before is None else before.backends.get(destination)
+        rules = self.clusters[mark_of(key)].rules if self.clusters else self.rules
+        backend = self.translator.backends.result(self.world, self.mesh, rules, key, self.caller)
+        last = None if before is None else before.backends.get(key)
         if last is None or not failures_of(backend.fragments) or self._would_drop_tls(last):
             return backend
         # Its tasks could not be made, or Envoy finds its endpoints by itself now: there is a cluster alone.
@@ -202,22 +270,24 @@ class ClassBuilder:
         return self.caller.tls is not None and isinstance(site, Backend) and not (site.mesh_tls or site.external)
 
     def _backends(
-        self, before: ProxyClass, outbounds: Iterable[OutboundResult], scope: ChangeScope
-    ) -> Mapping[Destination, BackendResult]:
-        """The backends to which these outbounds lead. Those of before that the change does not concern are kept."""
-        kept = {
-            destination: before.backends.get(destination) or self._backend(destination, before)
-            for destination in _used(outbounds)
-        }
+        self, before: ProxyClass, keys: Iterable[BackendKey], scope: ChangeScope
+    ) -> Mapping[BackendKey, BackendResult]:
+        """The backends of these destinations. Those of before that the change does not concern are kept."""
+        kept = {key: self._kept(before, key) or self._backend(key, before) for key in keys}
         return {**kept, **self._renewed_backends(before, kept, scope)}
 
+    def _kept(self, before: ProxyClass, key: BackendKey) -> BackendResult | None:
+        """A backend of before, unless other policies hold for it because listeners of a gateway have other tags."""
+        clusters = {} if before.gateway is None else before.gateway.clusters
+        return before.backends.get(key) if clusters.get(mark_of(key)) == self.clusters.get(mark_of(key)) else None
+
     def _renewed_backends(
-        self, before: ProxyClass, backends: Mapping[Destination, BackendResult], scope: ChangeScope
-    ) -> Mapping[Destination, BackendResult]:
+        self, before: ProxyClass, backends: Mapping[BackendKey, BackendResult], scope: ChangeScope
+    ) -> Mapping[BackendKey, BackendResult]:
         """The backends that the change concerns or that could not be made, worked out again."""
         return {
-            destination: self._backend(destination, before)
-            for destination, backend in backends.items()
+            key: self._backend(key, before)
+            for key, backend in backends.items()
             if scope.concerns(backend.depends_on) or not all(fragment.is_made for fragment in backend.fragments)
         }
 
@@ -226,21 +296,37 @@ def _used(outbounds: Iterable[OutboundResult]) -> Iterable[Destination]:
     return dict.fromkeys(destination for outbound in outbounds for destination in outbound.uses)
 
 
-def _fragments_of(backends: Mapping[Destination, BackendResult]) -> Iterator[Fragment]:
+def _fragments_of(backends: Mapping[BackendKey, BackendResult]) -> Iterator[Fragment]:
     return (fragment for backend in backends.values() for fragment in backend.fragments)
 
 
 def _changed_backends(
-    before: ProxyClass, backends: Mapping[Destination, BackendResult]
+    before: ProxyClass, backends: Mapping[BackendKey, BackendResult]
 ) -> Iterator[tuple[Fragment, Fragment]]:
     """The old and the new fragments of backends that changed, came or went."""
-    for destination, backend in backends.items():
-        old = before.backends.get(destination)
+    for key, backend in backends.items():
+        old = before.backends.get(key)
         if old is not backend:
             yield from zip_longest(old.fragments if old else (), backend.fragments, fillvalue=NO_FRAGMENT)
     if before.backends.keys() != backends.keys():
-        gone = (old for destination, old in before.backends.items() if destination not in backends)
+        gone = (old for key, old in before.backends.items() if key not in backends)
         yield from ((fragment, NO_FRAGMENT) for old in gone for fragment in old.fragments)
+
+
+def _changed_of_gateway(before: GatewayResult, gateway: GatewayResult) -> Iterator[tuple[Fragment, Fragment]]:
+    """The old and the new fragments of listeners, tables and secrets that changed, came or went."""
+    olds, news = _fragments_by_name(before), _fragments_by_name(gateway)
+    for name in dict.fromkeys((*olds, *news)):
+        old, new = olds.get(name, NO_FRAGMENT), news.get(name, NO_FRAGMENT)
+        if old is not new:
+            yield old, new
+
+
+def _fragments_by_name(gateway: GatewayResult) -> Mapping[object, Fragment]:
+    by_name: dict[object, Fragment] = {port: joined.fragment for port, joined in gateway.listeners.items()}
+    by_name |= {name: joined.fragment for name, joined in gateway.tables.items()}
+    by_name |= {tuple(packed.name for packed in secret): secret for secret in gateway.secrets}
+    return by_name | {GatewayLimits: gateway.limits}
 
 
 def _updated(part: SnapshotPart, changed: Iterable[tuple[Fragment, Fragment]]) -> SnapshotPart | None:
@@ -252,7 +338,7 @@ def _updated(part: SnapshotPart, changed: Iterable[tuple[Fragment, Fragment]]) -
 
 
 def _all_resources(
-    outbounds: Mapping[OutboundAddress, OutboundResult], backends: Mapping[Destination, BackendResult]
+    outbounds: Mapping[OutboundAddress, OutboundResult], backends: Mapping[BackendKey, BackendResult]
 ) -> Iterator[PackedResource]:
     yield from resources_of(outbound.fragment for outbound in outbounds.values())
     yield from resources_of(_fragments_of(backends))

@@ -13,6 +13,7 @@ from cp.translate.callers import Callers
 from cp.translate.capture import CaptureStage
 from cp.translate.effective import Rules
 from cp.translate.fragments import FragmentCache
+from cp.translate.gateway import GatewayStage
 from cp.translate.inbound import InboundStage
 from cp.translate.outbound import OutboundStage
 from cp.translate.sidecar import SidecarStage
@@ -31,10 +32,11 @@ class Translator:
         self.inbounds = InboundStage(policies, self.fragments)
         self.sidecars = SidecarStage(policies, self.fragments)
         self.captures = CaptureStage(policies, self.fragments)
+        self.gateways = GatewayStage(policies, self.fragments)
         self.trusts = TrustStage(self.fragments)
 
     def rules_of_outbounds(self, rules: Rules, caller: Caller) -> Rules:
         """The rules that decide over what a caller calls: for a gRPC client those that it can do something of."""
         if not caller.is_grpc:
             return rules
-        return {kind: kind_rules for kind, kind_rules in rules.items() if kind in self._of_grpc_clients}
+        return rules.among(self._of_grpc_clients)

@@ -8,6 +8,7 @@ import contextlib
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ import httpx
 import yaml
 
 from examples.demo import screen
+from examples.demo.certificate import issue
 from examples.demo.children import Children, Failed
 from examples.demo.edit import Seen, measure
 from examples.demo.plan import (
@@ -27,6 +29,8 @@ from examples.demo.plan import (
     HERE,
     HOST,
     RESOURCES,
+    SHOP,
+    Document,
     Plan,
     Sidecar,
     make_plan,
@@ -61,14 +65,16 @@ class Demo:
             for sidecar in self._plan.sidecars:
                 self._start_service(sidecar)
             for sidecar in self._plan.sidecars:
-                self._start_envoy(sidecar)
+                self._start_envoy(sidecar.name, sidecar.document)
             for sidecar in self._plan.sidecars:
                 self._children.wait_until(sidecar.name, lambda url=sidecar.url: self._answers(url))  # type: ignore[misc]
+        with screen.step("A gateway starts at the edge, with a certificate for the shop"):
+            self._start_gateway()
 
     def show(self) -> bool:
         """The table of requests, then the live edit; answers whether everything was as it should be."""
         with screen.Board(rows()) as board:
-            results = send_all(self._plan, rows(), board.add)
+            results = send_all(self._plan, rows(), self._certificate, board.add)
         seen = self._edit()
         screen.edited(seen)
         return all(result.held for result in results) and seen.first is not None
@@ -95,12 +101,28 @@ class Demo:
         command = [sys.executable, "-m", "examples.demo.services", sidecar.service]
         self._children.start(sidecar.name, [*command, "--listen", sidecar.workload, *options])
 
-    def _start_envoy(self, sidecar: Sidecar) -> None:
-        file = self._children.folder / f"{sidecar.name}.yaml"
-        file.write_text(yaml.safe_dump(sidecar.document, sort_keys=False))
-        self._children.start(
-            f"{sidecar.name}-envoy", [KOGUMA, "dp", "run", "--dataplane-file", file, "--drain-time", "1s"]
-        )
+    @property
+    def _certificate(self) -> Path:
+        """The certificate of the gateway, for those who have to trust it."""
+        return self._children.folder / "shop.crt"
+
+    def _start_gateway(self) -> None:
+        """Its ports may have been moved, so what is written about it is written anew."""
+        edge, file = self._plan.edge, self._children.folder / "gateway.yaml"
+        file.touch(mode=0o600)
+        file.write_text(yaml.safe_dump_all([issue(SHOP, self._certificate), *edge.documents], sort_keys=False))
+        self._apply(file)
+        self._start_envoy(edge.name, edge.document)
+        self._children.wait_until(edge.name, lambda: self._listens(edge.port("https")))
+
+    def _listens(self, port: int) -> bool:
+        with socket.socket() as client:
+            return client.connect_ex((HOST, port)) == 0
+
+    def _start_envoy(self, name: str, dataplane: Document) -> None:
+        file = self._children.folder / f"{name}.yaml"
+        file.write_text(yaml.safe_dump(dataplane, sort_keys=False))
+        self._children.start(f"{name}-envoy", [KOGUMA, "dp", "run", "--dataplane-file", file, "--drain-time", "1s"])
 
     def _apply(self, *files: Path) -> None:
         options = [word for file in files for word in ("-f", str(file))]

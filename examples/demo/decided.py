@@ -31,6 +31,15 @@ def decisions(plan: Plan, client: httpx.Client) -> dict[tuple[str, str], Decisio
     return found
 
 
+def decision_at_edge(plan: Plan, client: httpx.Client, url: str) -> str:
+    """What decides over a call that comes in at the gateway: the policy with its timeout, or else its route."""
+    where = f"{plan.api}/meshes/default/dataplanes/{plan.edge.name}/_explain"
+    explained = client.get(where, params={"call": f"GET {url}"}).raise_for_status().json()
+    timeouts = [value["said"]["policy"] for value in explained["values"] if value["path"] == "http.requestTimeout"]
+    routes = [row["owner"] for row in explained["rows"] if row["taken"]]
+    return next(str(policy["name"]) for policy in (*timeouts, *routes) if policy is not None)
+
+
 def _of_resources(answer: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """The timeouts' resource rules, by the name of what they are about."""
     (timeouts,) = [rules for rules in answer["rules"] if rules["type"] == "MeshTimeout"]

@@ -12,6 +12,8 @@ import yaml
 
 HERE: Final = Path(__file__).resolve().parent
 RESOURCES: Final = HERE / "resources"
+EDGE: Final = HERE / "edge"
+SHOP: Final = "shop.localhost"
 HOST: Final = "127.0.0.1"
 ADS_PORT: Final = 5678
 DIAGNOSTICS_PORT: Final = 5680
@@ -71,10 +73,36 @@ class Sidecar:
 
 
 @dataclass(frozen=True, slots=True)
+class Edge:
+    """The gateway: its dataplane resource, and what is written about it."""
+
+    document: Document
+    documents: tuple[Document, ...]
+
+    @property
+    def name(self) -> str:
+        return str(self.document["name"])
+
+    def url(self, scheme: str) -> str:
+        """Where clients from outside reach the shop."""
+        return f"{scheme}://{SHOP}:{self.port(scheme)}"
+
+    def port(self, scheme: str) -> int:
+        (gateway,) = (document for document in self.documents if document["type"] == "MeshGateway")
+        listeners = gateway["conf"]["listeners"]
+        return next(int(each["port"]) for each in listeners if each["protocol"] == scheme.upper())
+
+    @property
+    def admin(self) -> str:
+        return f"http://{HOST}:{self.document['networking']['admin']['port']}"
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """All that is started, and which ports are not the usual ones."""
 
     sidecars: tuple[Sidecar, ...]
+    edge: Edge
     moved: dict[int, int]
 
     def port(self, usual: int) -> int:
@@ -92,11 +120,14 @@ def make_plan(*, alone: bool = True) -> Plan:
     """The usual ports where they are free and no other demo runs, others where they are not."""
     files = sorted((RESOURCES / "dataplanes").glob("*.yaml"))
     dataplanes = [document for file in files for document in read(file)]
+    (gateway,), about_gateway = read(EDGE / "dataplane.yaml"), read(EDGE / "gateway.yaml")
     wanted = [ADS_PORT, DIAGNOSTICS_PORT, API_PORT]
-    wanted += [port for dataplane in dataplanes for port in _ports(dataplane["networking"])]
+    wanted += [port for dataplane in (*dataplanes, gateway) for port in _ports(dataplane["networking"])]
+    wanted += [listener["port"] for document in about_gateway for listener in _listeners(document)]
     taken = [port for port in wanted if not (alone and _is_free(port))]
     moved = dict(zip(taken, _free_ports(), strict=False))
-    return Plan(tuple(Sidecar(_with_ports(dataplane, moved)) for dataplane in dataplanes), moved)
+    edge = Edge(_with_ports(gateway, moved), tuple(_with_ports(about_gateway, moved)))
+    return Plan(tuple(Sidecar(_with_ports(dataplane, moved)) for dataplane in dataplanes), edge, moved)
 
 
 def read(file: Path) -> list[Document]:
@@ -107,6 +138,11 @@ def read(file: Path) -> list[Document]:
 def policies() -> list[Document]:
     """What is written about the mesh, without its dataplanes."""
     return [document for file in sorted(RESOURCES.glob("*.yaml")) for document in read(file)]
+
+
+def _listeners(document: Document) -> list[dict[str, Any]]:
+    written: list[dict[str, Any]] = document.get("conf", {}).get("listeners", [])
+    return written
 
 
 def _ports(part: Any) -> Iterator[int]:

@@ -3,6 +3,8 @@
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import zip_longest
+from math import isinf
 from typing import Final, Self
 
 from rich import box
@@ -68,8 +70,9 @@ class Board:
         for title in ("proxy", "request", "should get", "got", ""):
             table.add_column(title, no_wrap=True)
         table.add_column("decided by", overflow="fold")
-        for row in self._rows:
-            table.add_row(*_cells(row, self._results.get(row)), end_section=row is self._rows[len(self._rows) // 2 - 1])
+        for row, following in zip_longest(self._rows, self._rows[1:]):
+            is_last = following is None or following.proxy != row.proxy
+            table.add_row(*_cells(row, self._results.get(row)), end_section=is_last)
         return table
 
     def __enter__(self) -> Self:
@@ -84,7 +87,7 @@ class Board:
 
 def _cells(row: Row, result: Result | None) -> Iterable[str]:
     wanted = f"{row.status} in {row.seconds:.1f} s"
-    rule = f"{row.rule} ({row.limit:g}\N{NO-BREAK SPACE}s)"
+    rule = row.rule if isinf(row.limit) else f"{row.rule} ({row.limit:g}\N{NO-BREAK SPACE}s)"
     if result is None:
         return row.proxy, row.request, wanted, "[dim]…[/]", "", rule
     got = f"{result.status or result.error} in {result.seconds:.2f} s"
@@ -107,8 +110,11 @@ def urls(plan: Plan) -> None:
     """Whole and on lines of their own, so that a terminal makes links of them."""
     console.print("\n[bold]All of it is still up:[/]\n")
     lines = [(sidecar.name, sidecar.url) for sidecar in plan.sidecars if sidecar.backend]
+    lines += [("edge-1, from outside", plan.edge.url(scheme)) for scheme in ("http", "https")]
+    lines.append(("the page, for a browser", f"{plan.api}/gui/"))
     lines.append(("the control plane's API", f"{plan.api}/meshes/default/meshtimeouts"))
     lines += [(f"the Envoy of {sidecar.name}", f"{sidecar.admin}/config_dump") for sidecar in plan.sidecars]
+    lines.append(("the Envoy of edge-1", f"{plan.edge.admin}/config_dump"))
     for name, url in lines:
         console.print(f"    {name:24} [link={url}]{url}[/]", soft_wrap=True)
 

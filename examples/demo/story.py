@@ -1,16 +1,19 @@
 """The requests of the demo: what each should get by the resources, and what it got."""
 
+import ssl
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
+from math import inf
+from pathlib import Path
 from typing import Any, Final
 
 import httpx
 
 from cp.model.duration import Duration
-from examples.demo.decided import SLOW, decisions
-from examples.demo.plan import Plan, policies
+from examples.demo.decided import SLOW, Decision, decision_at_edge, decisions
+from examples.demo.plan import EDGE, HOST, SHOP, Plan, policies, read
 
 TOLERANCE: Final = 0.2  # the limits are half a second apart
 AT_ONCE: Final = "/"
@@ -25,15 +28,26 @@ class Row:
     takes: float
     rule: str
     limit: float
+    scheme: str = ""
+    """How a client from outside comes to the gateway; empty for calls of a proxy's service."""
+
+    answer: int = httpx.codes.OK
+    """The status that it gets if it is in time."""
 
     @property
     def request(self) -> str:
-        return f"{self.path}?delay={self.takes:g}" if self.takes else self.path
+        path = f"{self.path}?delay={self.takes:g}" if self.takes else self.path
+        return f"{self.scheme}://{SHOP}{path}" if self.scheme else path
+
+    def url(self, plan: Plan) -> str:
+        if not self.scheme:
+            return plan.sidecar(self.proxy).url + self.request
+        return self.request.replace(SHOP, f"{SHOP}:{plan.edge.port(self.scheme)}")
 
     @property
     def status(self) -> int:
         """What it should get."""
-        return httpx.codes.GATEWAY_TIMEOUT if self.takes > self.limit else httpx.codes.OK
+        return httpx.codes.GATEWAY_TIMEOUT if self.takes > self.limit else self.answer
 
     @property
     def seconds(self) -> float:
@@ -66,14 +80,31 @@ def rows() -> tuple[Row, ...]:
         ("frontend-2", AT_ONCE, (0, 1.5), "timeout-on-backend-service-override"),
         ("frontend-2", SLOW, (2.5, 3.5), "timeout-on-backend-route-override"),
     )
-    return tuple(Row(proxy, path, takes, rule, limits[rule]) for proxy, path, times, rule in cases for takes in times)
+    called = (Row(proxy, path, takes, rule, limits[rule]) for proxy, path, times, rule in cases for takes in times)
+    return (*called, *_rows_at_edge(limits))
 
 
-def send_all(plan: Plan, wanted: Iterable[Row], done: Callable[[Result], None]) -> list[Result]:
-    """Send them side by side, and tell of each answer as it comes, with the policy that the control plane names."""
-    with httpx.Client(timeout=30, trust_env=False) as client, ThreadPoolExecutor(max_workers=32) as pool:
+def _rows_at_edge(limits: dict[str, float]) -> Iterator[Row]:
+    """What clients from outside get at the gateway: the way to HTTPS, one service, and another below a path."""
+    yield Row("edge-1", "/", 0, "to-https", inf, "http", httpx.codes.MOVED_PERMANENTLY)
+    yield Row("edge-1", "/", 0, "shop", inf, "https")
+    yield from (
+        Row("edge-1", "/api", takes, (rule := "timeout-on-shop-api"), limits[rule], "https") for takes in (0, 1)
+    )
+
+
+def send_all(plan: Plan, wanted: Iterable[Row], trusted: Path, done: Callable[[Result], None]) -> list[Result]:
+    """Send them side by side, and tell of each answer as it comes, with the policy that the control plane names.
+
+    `trusted`: the file with the certificate that the gateway shows.
+    """
+    context = ssl.create_default_context(cafile=trusted)
+    with (
+        httpx.Client(timeout=30, trust_env=False, verify=context) as client,
+        ThreadPoolExecutor(max_workers=32) as pool,
+    ):
         decided = decisions(plan, client)
-        sent = [pool.submit(_send, client, plan, row, decided[row.proxy, row.path].policy) for row in wanted]
+        sent = [pool.submit(_send, client, plan, row, _rule(row, plan, client, decided)) for row in wanted]
         for future in as_completed(sent):
             done(future.result())
     return [future.result() for future in sent]
@@ -82,15 +113,31 @@ def send_all(plan: Plan, wanted: Iterable[Row], done: Callable[[Result], None]) 
 def _send(client: httpx.Client, plan: Plan, row: Row, rule: str) -> Result:
     begun = time.monotonic()
     try:
-        answer = client.get(plan.sidecar(row.proxy).url + row.request)
+        answer = _answer(client, row.url(plan), outside=bool(row.scheme))
     except httpx.HTTPError as error:
         return Result(row, 0, time.monotonic() - begun, rule, f"{type(error).__name__}: {error}")
     return Result(row, answer.status_code, time.monotonic() - begun, rule)
 
 
+def _rule(row: Row, plan: Plan, client: httpx.Client, decided: dict[tuple[str, str], Decision]) -> str:
+    if row.scheme:
+        return decision_at_edge(plan, client, row.url(plan))
+    return decided[row.proxy, row.path].policy
+
+
+def _answer(client: httpx.Client, url: str, *, outside: bool) -> httpx.Response:
+    """The answer to a call. This machine need not know the hostnames of the gateway: they are said to the gateway."""
+    if not outside:
+        return client.get(url)
+    said = httpx.URL(url)
+    host = {"host": said.netloc.decode()}
+    return client.get(said.copy_with(host=HOST), headers=host, extensions={"sni_hostname": said.host})
+
+
 def _limits() -> dict[str, float]:
     """How long each policy has a request wait, as its file says."""
-    timeouts = [document for document in policies() if document["type"] == "MeshTimeout"]
+    written = (*policies(), *read(EDGE / "gateway.yaml"))
+    timeouts = [document for document in written if document["type"] == "MeshTimeout"]
     return {timeout["name"]: _limit(timeout) for timeout in timeouts}
 
 

@@ -26,7 +26,18 @@ def backend_cluster(backend: Backend) -> ClusterDraft:
     over_ads(cluster.eds_cluster_config.eds_config)
     if backend.mesh_tls is not None:
         cluster.transport_socket.CopyFrom(client_socket(backend.mesh_tls))
-    return ClusterDraft(backend, cluster, http_options(backend.protocol))
+    return ClusterDraft(backend, cluster, _options_of_backend(backend))
+
+
+def _options_of_backend(backend: Backend) -> HttpProtocolOptions | None:
+    """The HTTP version towards a backend. Clients of a gateway choose theirs with the gateway, and not with a service.
+
+    A browser speaks HTTP/2 wherever it may, so what it speaks says nothing of what the service understands.
+    """
+    options = http_options(backend.protocol)
+    if options is not None and backend.is_of_gateway and backend.protocol is Protocol.HTTP:
+        options.explicit_http_config.http_protocol_options.SetInParent()
+    return options
 
 
 def local_cluster(inbound: Inbound) -> ClusterDraft:

@@ -25,7 +25,7 @@ def assignment(site: Endpoints) -> EndpointsDraft:
         groups.setdefault(endpoint.locality, []).append(endpoint)
     for locality, endpoints in groups.items():
         group = message.endpoints.add(priority=locality.priority)
-        _write_locality(group, locality)
+        write_locality(group, locality)
         for endpoint in endpoints:
             add_endpoint(group.lb_endpoints, endpoint)
     return EndpointsDraft(site, message)
@@ -36,7 +36,7 @@ def _sort_key(endpoint: Endpoint) -> tuple[int, str, str, str, int]:
     return locality.priority, locality.zone, locality.sub_zone, endpoint.address, endpoint.port
 
 
-def _write_locality(group: LocalityLbEndpoints, locality: Locality) -> None:
+def write_locality(group: LocalityLbEndpoints, locality: Locality) -> None:
     """Envoy takes a group's weight for 0 unless its `locality` is set, so it is set even if it is empty."""
     if locality.zone:
         group.locality.zone = locality.zone

@@ -19,7 +19,7 @@ from generators.drafts import ListenerDraft, RouteDraft
 from generators.envoy import names
 from generators.envoy.clients import TAGS_HEADER, tags_header_value
 from generators.envoy.edit import add_header, literal, over_ads, pack, set_address
-from generators.envoy.mesh_tls import ALPN, server_socket
+from generators.envoy.mesh_tls import ALPN, HTTP2, server_socket
 from generators.proxy import Inbound, MeshTls, Outbound, Route, Split
 
 
@@ -35,7 +35,7 @@ def outbound_listener(outbound: Outbound) -> ListenerDraft:
         if outbound.sidecar.tags:
             add_header(table.request_headers_to_add, TAGS_HEADER, literal(tags_header_value(outbound.sidecar.tags)))
     else:
-        _tcp(draft, outbound.service, outbound.routes[0].splits if outbound.routes else ())
+        tcp_proxy(draft, outbound.service, outbound.routes[0].splits if outbound.routes else ())
     return draft
 
 
@@ -51,23 +51,34 @@ def inbound_listener(inbound: Inbound) -> ListenerDraft:
         table = names.inbound_routes(inbound.address, inbound.port)
         _http(draft, table, inbound.service, (Route(name=table, splits=to_workload),))
     else:
-        _tcp(draft, inbound.service, to_workload)
+        tcp_proxy(draft, inbound.service, to_workload)
     if inbound.tls is not None:
         _over_tls(draft, inbound.tls)
+    return draft
+
+
+def beside_tls(inbound: Inbound) -> ListenerDraft:
+    """The listener for callers in plain text where there are callers with TLS too: it counts them on their own."""
+    draft = inbound_listener(inbound)
+    for terminal in (draft.manager, draft.tcp):
+        if terminal is not None:
+            terminal.stat_prefix = names.plain_text(inbound.service)
     return draft
 
 
 def permissive(inbound: Inbound, over_tls: Listener, in_plain_text: Listener) -> Listener:
     """A listener for callers that speak TLS and for those that do not, each as its own listener would take them.
 
-    A connection with TLS that is not the mesh's own is the workload's, to which it is passed on as it is.
+    A connection with TLS that is not the mesh's own is the workload's, to which it is passed on as it is. At an
+    inbound for HTTP, HTTP/2 over TLS is the mesh's too: gRPC clients without a proxy name no other protocol, and a
+    workload with TLS of its own could not have such an inbound without mTLS either.
     """
     listener = Listener()
     listener.CopyFrom(over_tls)
     of_mesh = listener.filter_chains[0]
     of_mesh.name = "mesh"
     of_mesh.filter_chain_match.transport_protocol = "tls"
-    of_mesh.filter_chain_match.application_protocols.append(ALPN)
+    of_mesh.filter_chain_match.application_protocols.extend((ALPN, HTTP2) if inbound.protocol.is_http else (ALPN,))
     plain = listener.filter_chains.add()
     plain.CopyFrom(in_plain_text.filter_chains[0])
     plain.name = "plain"
@@ -75,7 +86,7 @@ def permissive(inbound: Inbound, over_tls: Listener, in_plain_text: Listener) ->
     of_workload = listener.filter_chains.add(name="workload")
     of_workload.filter_chain_match.transport_protocol = "tls"
     draft = ListenerDraft(inbound, Listener())
-    _tcp(draft, inbound.service, _to_workload(inbound))
+    tcp_proxy(draft, inbound.service, _to_workload(inbound))
     of_workload.filters.extend(draft.terminal())
     return listener
 
@@ -106,8 +117,11 @@ def _http(draft: ListenerDraft, table: str, service: str, routes: tuple[Route, .
     return draft.table
 
 
-def _tcp(draft: ListenerDraft, service: str, splits: tuple[Split, ...]) -> None:
-    """TCP has no status to answer with, so connections for the share of a missing cluster are closed."""
+def tcp_proxy(draft: ListenerDraft, service: str, splits: tuple[Split, ...]) -> None:
+    """Pass connections on, to one cluster or by weight to several.
+
+    TCP has no status to answer with, so connections for the share of a missing cluster are closed.
+    """
     tcp = draft.tcp = TcpProxy(stat_prefix=names.statistic(service))
     shares = [(names.MISSING_CLUSTER if split.missing else split.cluster, split.weight) for split in splits]
     if len(shares) == 1:

@@ -26,7 +26,9 @@ def row(route: Route) -> RouteMessage:
     """A route as Envoy's message."""
     message = RouteMessage(name=route.name)
     _match(message.match, route.match)
-    if route.unavailable_reason:
+    if route.status:
+        message.direct_response.status = route.status
+    elif route.unavailable_reason:
         message.direct_response.status = 500
         message.direct_response.body.inline_string = route.unavailable_reason
     else:
@@ -63,6 +65,8 @@ def _path(message: RouteMatch, match: Match) -> None:
         message.path = path.value
     elif path.kind is PathKind.REGEX:
         message.safe_regex.regex = path.value
+    elif path.kind is PathKind.TEXT:
+        message.prefix = path.value
     elif path.value in {"/", ""}:
         message.prefix = "/"
     else:
@@ -146,13 +150,22 @@ def _rewrite(action: RouteAction, rewrite: Rewrite, match: Match) -> None:
         action.host_rewrite_literal = rewrite.hostname
     if rewrite.host_to_backend:
         action.auto_host_rewrite.value = True
+    if rewrite.host_of_path is not None:
+        action.host_rewrite_path_regex.pattern.regex = rewrite.host_of_path.pattern
+        action.host_rewrite_path_regex.substitution = rewrite.host_of_path.substitution
     if rewrite.path is not None:
         _change_path(action, rewrite.path, match)
 
 
 def _change_path(action: RouteAction | RedirectAction, change: PathChange, match: Match) -> None:
     """`/v1` to `/v2` turns `/v1` into `/v2` and `/v1/x` into `/v2/x`; the query stays."""
+    if change.prefix is not None and match.path.kind is PathKind.TEXT:
+        action.prefix_rewrite = change.prefix
+        return
     rewrite = action.regex_rewrite
+    if change.text is not None:
+        rewrite.pattern.regex, rewrite.substitution = change.text.pattern, change.text.substitution
+        return
     if change.full is not None:
         rewrite.pattern.regex = r"^[^?]*"
         rewrite.substitution = _literal(change.full)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+from envoy.config.core.v3.base_pb2 import HeaderValueOption
 from envoy.config.core.v3.config_source_pb2 import ApiVersion
 from envoy.type.v3.percent_pb2 import FractionalPercent
 from google.protobuf.any_pb2 import Any as AnyMessage
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 _NANOSECONDS = 1_000_000_000
 _MILLION = 1_000_000
 _FIRST_FETCH_SECONDS = 15
+
+ADD = HeaderValueOption.APPEND_IF_EXISTS_OR_ADD
+OVERWRITE = HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD
 
 
 class Nanoseconds(Protocol):
@@ -76,4 +80,4 @@ def add_header(headers: Any, name: str, value: str, *, append: bool = False) -> 
     """Write a header change: set the value, or append another one."""
     option = headers.add()
     option.header.key, option.header.value = name, value
-    option.append_action = 0 if append else 2  # APPEND_IF_EXISTS_OR_ADD, OVERWRITE_IF_EXISTS_OR_ADD
+    option.append_action = ADD if append else OVERWRITE

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValueList
 
 from generators.envoy.edit import literal
-from generators.proxy import Inbound
+from generators.proxy import GatewayChain, GatewayHost, Inbound
 
 if TYPE_CHECKING:
     from generators.proxy import Outbound
@@ -116,13 +116,16 @@ def commands(text: str) -> Iterator[FormatCommand]:
             yield FormatCommand(name[1], argument, end[1], name.start(), end.end())
 
 
-def command_values(site: Outbound | Inbound) -> Mapping[str, str]:
-    """The values of the `%KUMA_...%` commands on a listener. The callers of an inbound are unknown."""
+def command_values(site: Outbound | Inbound | GatewayChain | GatewayHost) -> Mapping[str, str]:
+    """The values of the `%KUMA_...%` commands on a listener. The callers of an inbound are unknown.
+
+    A gateway calls many services from one listener, so which of them is left open.
+    """
     sidecar, is_inbound = site.sidecar, isinstance(site, Inbound)
     return {
         **{command: getattr(sidecar, field) for command, field in COMMANDS.items()},
         "KUMA_SOURCE_SERVICE": "unknown" if is_inbound else sidecar.service,
-        "KUMA_DESTINATION_SERVICE": site.service,
+        "KUMA_DESTINATION_SERVICE": "*" if isinstance(site, GatewayChain | GatewayHost) else site.service,
         "KUMA_SOURCE_ADDRESS": f"{sidecar.address}:0",
         "KUMA_TRAFFIC_DIRECTION": "INBOUND" if is_inbound else "OUTBOUND",
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from envoy.config.core.v3.base_pb2 import TransportSocket
@@ -24,14 +25,22 @@ if TYPE_CHECKING:
 ALPN: Final = "kuma"
 """The protocol that callers of the mesh name, by which a permissive inbound tells their TLS from a workload's own."""
 
+HTTP2: Final = "h2"
+"""The protocol that gRPC's libraries name. They end a connection whose server chooses none."""
+
 _SPIFFE_VALIDATOR: Final = "envoy.tls.cert_validator.spiffe"
 
 
+@lru_cache(maxsize=64)
 def server_socket(tls: MeshTls) -> TransportSocket:
-    """The side that is called. It lets in nobody without a certificate."""
+    """The side that is called, one for all inbounds of a mesh: copy it. It lets in nobody without a certificate.
+
+    The protocol of the mesh is not among those that it chooses: Envoy would take what it chose for the version of HTTP.
+    """
     context = DownstreamTlsContext()
     context.require_client_certificate.value = True
     _write(context.common_tls_context, tls)
+    context.common_tls_context.alpn_protocols.append(HTTP2)
     return TransportSocket(name=names.TLS_SOCKET, typed_config=pack(context))
 
 

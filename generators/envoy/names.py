@@ -29,6 +29,9 @@ ADMIN = "koguma:admin"
 SYSTEM_CA = "koguma:system-ca"
 """The secret with the CAs that the machine trusts. The bootstrap defines it, since only that knows the file."""
 
+RUNTIME = "koguma:limits"
+"""The layer of a gateway's runtime that has the limits of its ports. The bootstrap asks for it."""
+
 MISSING_CLUSTER = "koguma:refused"
 """A cluster that never exists: requests for it are answered with 500, connections are closed."""
 
@@ -50,6 +53,30 @@ def inbound_routes(address: str, port: int) -> str:
     return f"inbound:{address}:{port}"
 
 
+def gateway_listener(gateway: str, protocol: str, port: int) -> str:
+    return f"{gateway}:{protocol}:{port}"
+
+
+def gateway_table(listener: str, hostname: str) -> str:
+    """The route table of a gateway's port, for clients that ask for some server name or, with `*`, for all."""
+    return f"{listener}:{hostname}"
+
+
+def gateway_chain(server_names: tuple[str, ...]) -> str:
+    """The filter chain of a gateway's port for clients that ask for some server names or, without any, for all."""
+    return ",".join(server_names) or "*"
+
+
+def gateway_mark(hostname: str, port: int) -> str:
+    """What the names of clusters end with that are for calls by some listeners of a gateway alone."""
+    return f"@{statistic(hostname)}_{port}"
+
+
+def gateway_certificate(gateway: str, secret: str) -> str:
+    """The secret with a certificate of a gateway, and its key."""
+    return f"{gateway}:certificate:{secret}"
+
+
 def metrics_listener(address: str, port: int) -> str:
     return f"metrics:{address}:{port}"
 
@@ -67,6 +94,11 @@ def mesh_identity(mesh: str) -> str:
 def mesh_authority(mesh: str, domain: str = "") -> str:
     """The secret with the roots that the proxies of a mesh trust: all of them, or those of one trust domain."""
     return f"mesh_ca:secret:{mesh}:{domain}" if domain else f"mesh_ca:secret:{mesh}"
+
+
+def of_socket(cluster: str, place: int) -> str:
+    """What a cluster is called by its secrets, and by each socket after its first, as endpoints may need several."""
+    return f"{cluster}:{place}" if place else cluster
 
 
 def authority_secret(cluster: str) -> str:
@@ -90,6 +122,11 @@ def subset_cluster(service: str, subset: Tags) -> str:
         return service
     tags_text = "".join(f"{name}={value}\0" for name, value in sorted(subset))
     return f"{service}-{hashlib.sha256(tags_text.encode()).hexdigest()[:16]}"
+
+
+def plain_text(service: str) -> str:
+    """The statistics of those who call an inbound in plain text, where it takes TLS as well."""
+    return f"{statistic(service)}_plain_text"
 
 
 def statistic(name: str) -> str:

@@ -20,7 +20,12 @@ Client: TypeAlias = Mapping[str, Any]
 
 SERVICE_TAG = "kuma.io/service"
 
+OBSERVED: Final = "shadow_effective_policy_id"
+"""Behind its prefix, the name under which an observer notes a client in the metadata of its filter."""
+
+_DIGITS: Final = 6
 _SEVERAL_DOMAINS: Final = "names in several trust domains"
+_SEVERAL_NAMES: Final = "a name that reads like several"
 
 
 class UriCondition(NamedTuple):
@@ -55,8 +60,15 @@ class PolicyTable:
             policy.permissions.append(_permission(sni))
         policy.principals.append(_principal(client, mesh, unless))
 
-    def add_names_of_several(self, prefixes: Iterable[str]) -> None:
-        """Enter clients whose certificate has URIs with two of these prefixes."""
+    def add_names_of_several(self, prefixes: Sequence[str]) -> None:
+        """Enter clients whose certificate has URIs with two of these prefixes, or one that reads like several.
+
+        Where clients are told apart by all their URIs in one text, there are commas between them (record 0062).
+        """
+        if len(prefixes) > 1:
+            policy = self.policies.setdefault(_SEVERAL_NAMES, Policy(permissions=[_permission("")]))
+            with_comma = policy.principals.add()
+            with_comma.authenticated.principal_name.contains = ","
         for pair in combinations(sorted(prefixes), 2):
             policy = self.policies.setdefault(_SEVERAL_DOMAINS, Policy(permissions=[_permission("")]))
             policy.principals.append(_all([_with_uri(UriCondition(prefix, is_prefix=True)) for prefix in pair]))
@@ -86,6 +98,32 @@ def service_uri(mesh: str, service: str) -> str:
 def tag_uri(name: str, value: str) -> str:
     """The URI by which a proxy that carries a tag is known."""
     return f"kuma://{name}/{value}"
+
+
+def http_observer(clients: Iterable[Client], mesh: str, prefix: str) -> HttpFilter:
+    """A filter that lets everybody in, and notes in the metadata of a request which clients the caller belongs to."""
+    rbac = http_rbac.RBAC(shadow_rules=_in_order(clients, mesh), shadow_rules_stat_prefix=prefix)
+    return HttpFilter(name=names.HTTP_RBAC, typed_config=pack(rbac))
+
+
+def network_observer(clients: Iterable[Client], mesh: str, prefix: str) -> Filter:
+    """The same for connections, when the first byte comes."""
+    rbac = network_rbac.RBAC(shadow_rules=_in_order(clients, mesh), shadow_rules_stat_prefix=prefix, stat_prefix=prefix)
+    return Filter(name=names.NETWORK_RBAC, typed_config=pack(rbac))
+
+
+def observed(place: int) -> str:
+    """What an observer notes of a client: the place of the first conditions that it meets."""
+    return f"{place:0{_DIGITS}}"
+
+
+def _in_order(clients: Iterable[Client], mesh: str) -> RBAC:
+    """Of several policies that fit Envoy takes the one whose name comes first in the alphabet."""
+    rules = RBAC(action=RBAC.LOG)
+    for place, client in enumerate(clients):
+        rules.policies[observed(place)].permissions.append(_permission(server_name_of(client)))
+        rules.policies[observed(place)].principals.append(_principal(client, mesh, ()))
+    return rules
 
 
 def http_filters(permissions: Iterable[RBAC], shadow: RBAC | None) -> Iterator[HttpFilter]:

@@ -41,12 +41,12 @@ def client_secrets(tls: Tls, cluster: str) -> Iterator[Secret]:
     """The secrets to which the context of a cluster refers."""
     if tls.verified and tls.ca is not None:
         secret = Secret(name=names.authority_secret(cluster))
-        _write(secret.validation_context.trusted_ca, tls.ca)
+        write_material(secret.validation_context.trusted_ca, tls.ca)
         yield secret
     if tls.certificate is not None and tls.key is not None:
         secret = Secret(name=names.identity_secret(cluster))
-        _write(secret.tls_certificate.certificate_chain, tls.certificate)
-        _write(secret.tls_certificate.private_key, tls.key)
+        write_material(secret.tls_certificate.certificate_chain, tls.certificate)
+        write_material(secret.tls_certificate.private_key, tls.key)
         yield secret
 
 
@@ -84,7 +84,8 @@ def _kind(value: str) -> SubjectAltNameMatcher.SanType.ValueType:
     return SubjectAltNameMatcher.IP_ADDRESS if is_ip(value) else SubjectAltNameMatcher.DNS
 
 
-def _write(source: DataSource, material: Material) -> None:
+def write_material(source: DataSource, material: Material) -> None:
+    """Write a certificate or a key into the message that has it, or the name of its file."""
     if material.file:
         source.filename = material.file
     else:

@@ -10,6 +10,8 @@ from envoy.config.cluster.v3.cluster_pb2 import Cluster
 from envoy.config.cluster.v3.outlier_detection_pb2 import OutlierDetection
 from envoy.config.core.v3.base_pb2 import RoutingPriority
 
+from generators.grpc.tls import mesh_socket
+
 _BY_HASH: Final = frozenset({Cluster.RING_HASH, Cluster.MAGLEV})
 _OUTLIERS: Final = (
     "interval",
@@ -29,15 +31,11 @@ _OUTLIERS: Final = (
 
 
 def grpc_cluster(cluster: Cluster) -> Iterator[Cluster]:
-    """The cluster; nothing if it uses TLS, since the client could not encrypt and must not send in the clear."""
+    """The cluster; nothing if it uses TLS that the client does not speak, since it must not send in the clear."""
     reduced = Cluster(name=cluster.name)
-    if cluster.HasField("transport_socket") or not _finds_addresses(reduced, cluster):
+    if not _speaks_tls(reduced, cluster) or not _finds_addresses(reduced, cluster):
         return
-    if cluster.lb_policy in _BY_HASH:
-        reduced.lb_policy = Cluster.RING_HASH
-        for name in ("minimum_ring_size", "maximum_ring_size"):
-            if cluster.ring_hash_lb_config.HasField(name):
-                getattr(reduced.ring_hash_lb_config, name).CopyFrom(getattr(cluster.ring_hash_lb_config, name))
+    _balance(reduced, cluster)
     for threshold in cluster.circuit_breakers.thresholds:
         if threshold.priority == RoutingPriority.DEFAULT and threshold.HasField("max_requests"):
             carried = CircuitBreakers.Thresholds(max_requests=threshold.max_requests)
@@ -45,6 +43,24 @@ def grpc_cluster(cluster: Cluster) -> Iterator[Cluster]:
     if _ejects(cluster.outlier_detection):
         _outliers(reduced.outlier_detection, cluster.outlier_detection)
     yield reduced
+
+
+def _speaks_tls(reduced: Cluster, cluster: Cluster) -> bool:
+    """Copy how the cluster speaks TLS, if it does; false if gRPC cannot."""
+    if not cluster.HasField("transport_socket"):
+        return True
+    socket = mesh_socket(cluster.transport_socket)
+    if socket is not None:
+        reduced.transport_socket.CopyFrom(socket)
+    return socket is not None
+
+
+def _balance(reduced: Cluster, cluster: Cluster) -> None:
+    if cluster.lb_policy in _BY_HASH:
+        reduced.lb_policy = Cluster.RING_HASH
+        for name in ("minimum_ring_size", "maximum_ring_size"):
+            if cluster.ring_hash_lb_config.HasField(name):
+                getattr(reduced.ring_hash_lb_config, name).CopyFrom(getattr(cluster.ring_hash_lb_config, name))
 
 
 def _finds_addresses(reduced: Cluster, cluster: Cluster) -> bool:

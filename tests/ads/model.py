@@ -32,7 +32,7 @@ class Client:
         self.asked_listeners = False
         self.excused: set[str] = set()  # clusters that it refused: tables may point at them in vain
         self.suspended = False  # the order of things cannot be kept just now
-        self.needed: set[tuple[str, str]] = set()  # what may be sent again, having come with what was refused
+        self.needed: set[tuple[str, str]] = set()  # what may be sent again, having come or gone with what was refused
         self.asked_again: Counter[tuple[str, str]] = Counter()  # and what may, as a question crossed a push
 
     # --- what is asked for ---
@@ -81,7 +81,8 @@ class Client:
             )(response)
         if error:
             kinds = {kind, ENDPOINTS} if kind == CLUSTER else {kind}
-            self.needed |= {(kind, packed.name) for packed in response.resources for kind in kinds}
+            touched = {packed.name for packed in response.resources}.union(response.removed)
+            self.needed |= {(kind, name) for name in touched for kind in kinds}
         self.reply(response, error)
         self.settle()
         self.check()

@@ -14,7 +14,7 @@ import pytest
 import structlog.testing
 from envoy.service.discovery.v3.discovery_pb2 import DeltaDiscoveryRequest, DiscoveryRequest
 
-from cp.ads.admission import Door, NotAdmitted
+from cp.ads.admission import Doorkeeper, NotAdmitted
 from cp.ads.hub import Hub
 from cp.ads.loop import DrainLoop
 from cp.ads.server import AdsServer, ServerOptions, serving
@@ -84,10 +84,10 @@ def played(
         async def wait() -> None:
             await is_loaded.wait()
 
-        door = Door(lambda: made.world, wait, lambda: made.now)
+        door = Doorkeeper(lambda: made.world, wait, lambda: made.now)
         for proxy in (WEB, "default.db-1", "other.web-1"):
             made.publish(proxy, "secret")
-        async with serving(hub, ServerOptions(grace=0.5, door=door, **options), lambda: 0.5) as made.server:
+        async with serving(hub, ServerOptions(grace=0.5, doorkeeper=door, **options), lambda: 0.5) as made.server:
             yield made
 
     async def run() -> None:
@@ -296,7 +296,7 @@ def test_nothing_is_sent_any_more_once_the_world_says_that_the_token_is_revoked(
     async def play(scene: Scene) -> None:
         async with Proxy(scene.server.port, WEB, bearing(GOOD)) as proxy:
             await served(proxy)
-            before = sent(scene)
+            before = await eventually_on_loop(lambda: sent(scene))  # counted after it came
             # As the reconciler does: snapshots first, then the World, and nobody has judged the stream yet.
             scene.publish(WEB, "newer")
             key = Key("Secret", "default", REVOCATIONS)
@@ -451,7 +451,7 @@ def test_a_token_that_is_no_longer_good_when_the_first_request_comes_opens_nothi
         """The World is there."""
 
     async def admitted() -> None:
-        door = Door(lambda: worlds[-1], loaded, lambda: now[0])
+        door = Doorkeeper(lambda: worlds[-1], loaded, lambda: now[0])
         good = door.claims(GOOD)
         revocations = forge.secret(REVOCATIONS, b"id-1", "default")
         if change == "revoked":
@@ -514,3 +514,17 @@ def test_what_is_refused_is_counted_by_its_sort() -> None:
         assert 'koguma_ads_streams_refused_total{reason="forbidden"} 1.0' in text
 
     played(play)
+
+
+def test_whoever_shows_no_good_token_takes_no_place_and_is_told_nothing_of_limits() -> None:
+    async def play(made: Scene) -> None:
+        port = made.server.port
+        async with Proxy(port, WEB, bearing(UNSIGNED)) as before, Proxy(port, WEB, bearing(GOOD)) as good:
+            assert (await before.end())[0] is UNAUTHENTICATED
+            await good.ask(CLUSTER)
+            await good.hear()
+            async with Proxy(port, WEB) as stranger, Proxy(port, WEB, bearing(GOOD)) as second:
+                assert (await stranger.end())[0] is UNAUTHENTICATED
+                assert (await second.end())[0] is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+    played(play, most_streams=1)

@@ -125,7 +125,9 @@ def test_a_type_that_nobody_serves_is_not_answered() -> None:
     session = DeltaSession()
     session.publish(snapshot(*WEB))
 
-    assert not session.receive(DeltaRequest("type.googleapis.com/envoy.service.runtime.v3.Runtime", names("rtds")))
+    assert not session.receive(
+        DeltaRequest("type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig", names("x"))
+    )
     assert not session.statuses
 
 

@@ -12,6 +12,7 @@ from cp.ads.large_messages import LargeMessageSlots
 from cp.ads.refusal_log import RefusalLog
 from cp.ads.rounds import LoopRounds
 from cp.ads.stream import STATE_OF_THE_WORLD, Stream, StreamSurroundings
+from cp.ads.stream_limits import StreamLimits
 from cp.ads.unknown_nodes import UnknownNodes
 from cp.translate.packing import CLUSTER
 from tests.ads.content import cluster, snapshot
@@ -44,9 +45,10 @@ def test_a_stream_to_a_client_that_has_gone_ends() -> None:
             hub=hub.streams,
             slots=LargeMessageSlots(1, 1.0),
             rounds=LoopRounds(0.02, 8),
+            limits=StreamLimits(None, None),
             unknown_nodes=UnknownNodes(1, lambda _: True),
             refusals=RefusalLog(lambda: 0.0),
-            door=None,
+            doorkeeper=None,
             patience=1.0,
             first_request=1.0,
         )

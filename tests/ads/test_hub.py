@@ -40,6 +40,9 @@ class Client:
     def has_answered_all(self, snapshot: Snapshot) -> bool:
         return self.is_at(snapshot) or len(self.nacks) > 0
 
+    def asks_for(self, type_url: str, name: str) -> bool:
+        return type_url == CLUSTER
+
     def is_at(self, snapshot: Snapshot) -> bool:
         return self.at is snapshot
 

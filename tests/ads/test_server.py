@@ -16,6 +16,7 @@ from envoy.service.discovery.v3.discovery_pb2 import DiscoveryRequest
 from cp.ads.hub import Hub
 from cp.ads.loop import DrainLoop
 from cp.ads.server import AdsServer, ServerOptions, serving
+from cp.ads.stream_limits import StreamLimits, TooManyStreams
 from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, PackedResource
 from tests.ads.content import cluster, listener, snapshot
 from tests.ads.proxy import Proxy
@@ -85,6 +86,17 @@ def test_a_connection_on_which_nobody_begins_to_speak_http_2_is_closed(begins: b
         writer.close()
 
     play(scene, handshake=0.2)
+
+
+def test_a_connection_that_asks_for_nothing_is_closed() -> None:
+    async def scene(_: Hub, server: AdsServer) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\x00\x00\x00\x04\x00\x00\x00\x00\x00")  # and no settings
+        async with asyncio.timeout(20):
+            await reader.read()  # to the end
+        writer.close()
+
+    play(scene, silence=0.2)
 
 
 def test_a_stream_keeps_nothing_of_a_large_first_request() -> None:
@@ -282,7 +294,8 @@ def test_a_client_that_does_not_read_delays_nobody_else() -> None:
 
 def test_a_client_that_talks_without_listening_is_not_listened_to_for_ever() -> None:
     async def scene(hub: Hub, server: AdsServer) -> None:
-        names = [f"t{number}" for number in range(100)]
+        # More than gRPC takes by itself: the longer a connection lives, the more it lets wait at the client.
+        names = [f"t{number}" for number in range(250)]
         hub.publisher.publish(WEB, snapshot(*map(large, names)))
         async with Proxy(server.port) as proxy:
             for name in names:
@@ -367,6 +380,37 @@ def test_no_more_streams_than_wanted_are_served_and_whoever_comes_then_is_told_w
         assert (code, "1 streams" in text) == (grpc.StatusCode.RESOURCE_EXHAUSTED, True)
 
     play(scene, most_streams=1)
+
+
+def test_one_address_does_not_take_all_streams() -> None:
+    async def scene(hub: Hub, server: AdsServer) -> None:
+        async with Proxy(server.port) as first:
+            await first.ask(CLUSTER)
+            await eventually_on_loop(lambda: hub.observer.of(WEB))
+            async with Proxy(server.port, "default.second") as second:
+                code, text = await second.end()
+        assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert "1 streams of this address are open" in text
+        assert "KOGUMA_MOST_STREAMS_OF_ADDRESS" in text
+        assert b'ads_streams_refused_total{reason="too many of one address"} 1.0' in hub.metrics.text()
+
+    play(scene, most_streams_of_address=1)
+
+
+def test_other_addresses_have_streams_of_their_own_and_each_gives_them_back() -> None:
+    limits = StreamLimits(3, 1)
+    with limits.counted("ipv4:10.0.0.1:4711"):
+        with (
+            limits.counted("ipv4:10.0.0.2:4711"),
+            limits.counted("ipv6:%5B::1%5D:9"),
+            pytest.raises(TooManyStreams, match="3 streams already"),
+            limits.counted("ipv4:10.0.0.3:1"),
+        ):
+            pass
+        with pytest.raises(TooManyStreams, match="of this address"), limits.counted("ipv4:10.0.0.1:4712"):
+            pass
+    with limits.counted("ipv4:10.0.0.1:4712"):
+        pass
 
 
 def test_a_request_that_is_too_large_ends_its_stream_and_no_other() -> None:

@@ -143,7 +143,7 @@ def test_a_type_that_nobody_serves_is_not_answered() -> None:
     session = SotwSession()
     session.publish(snapshot(*WEB))
 
-    assert not session.receive(SotwRequest("type.googleapis.com/envoy.service.runtime.v3.Runtime", names("rtds")))
+    assert not session.receive(SotwRequest("type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig", names("x")))
     assert not session.statuses
 
 
@@ -575,6 +575,20 @@ def test_a_client_has_answered_all_when_nothing_is_under_way_though_it_may_refus
 
     assert session.has_answered_all(newest)
     assert not session.is_at(newest)
+
+
+def test_who_asks_for_secrets_alone_is_at_a_snapshot_with_them_and_an_envoy_asks_for_clusters_before() -> None:
+    session, newest = SotwSession(), snapshot(*WEB, secret("ca"))
+    session.publish(newest)
+    (sent,) = session.receive(SotwRequest(SECRET, names("ca")))
+    assert not session.is_at(newest)
+
+    session.receive(ack(sent, names("ca")))
+    assert session.is_at(newest)
+    assert session.has_answered_all(newest)
+
+    accept(session, session.receive(SotwRequest(CLUSTER)))
+    assert not session.is_at(newest), "it has not asked for listeners"
 
 
 def test_a_client_that_has_asked_for_no_listeners_has_not_answered_all() -> None:

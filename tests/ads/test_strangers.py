@@ -22,26 +22,26 @@ from tests.support.waiting import eventually_on_loop
 def test_no_more_than_wanted_are_admitted_at_once() -> None:
     unknown_nodes = UnknownNodes(2, lambda _: False)
     with ExitStack() as stack:
-        stack.enter_context(unknown_nodes.admitted("a"))
+        stack.enter_context(unknown_nodes.counted("a"))
         with (
-            unknown_nodes.admitted("a"),
+            unknown_nodes.counted("a"),
             pytest.raises(TooManyUnknownNodes, match="KOGUMA_MOST_UNKNOWN"),
-            unknown_nodes.admitted("b"),
+            unknown_nodes.counted("b"),
         ):
             pass
-        with unknown_nodes.admitted("b"):
+        with unknown_nodes.counted("b"):
             pass
 
 
 def test_whose_dataplane_has_come_no_longer_counts() -> None:
     known: set[str] = set()
     unknown_nodes = UnknownNodes(1, known.__contains__)
-    with unknown_nodes.admitted("a"):
+    with unknown_nodes.counted("a"):
         known.add("a")
-        with unknown_nodes.admitted("b"):
+        with unknown_nodes.counted("b"):
             pass
     known.clear()
-    with unknown_nodes.admitted("a"), pytest.raises(TooManyUnknownNodes), unknown_nodes.admitted("b"):
+    with unknown_nodes.counted("a"), pytest.raises(TooManyUnknownNodes), unknown_nodes.counted("b"):
         pass
 
 

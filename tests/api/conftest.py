@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 import pytest
@@ -20,7 +20,8 @@ from cp.policies import discover, kinds
 from cp.resources.kinds import Kinds
 from cp.resources.resource import Resource
 from cp.resources.world import World
-from cp.serving.delivery import ChangeProgress, Delivery, NackReport, Presence, ProxyState
+from cp.serving.delivery import ChangeProgress, ChangeReach, Delivery, NackReport, Presence, ProxyState
+from cp.serving.instances.observers import FleetRound
 from cp.store.memory import MemoryStore
 from cp.store.port import Store
 from cp.translate.snapshot import Snapshot
@@ -31,6 +32,7 @@ ADMINS = Subjects(frozenset({ADMIN}), frozenset({ADMIN}))
 HOLDERS = Subjects(groups=frozenset({AUTHENTICATED}))
 RIGHTS = default_rights(AccessLists(ADMINS, ADMINS, ADMINS, ADMINS, HOLDERS, HOLDERS))
 
+T = TypeVar("T")
 Unit = Callable[..., "Api"]
 
 
@@ -50,7 +52,7 @@ class FixedState:
     def loaded_world(self) -> World:
         return self.world
 
-    async def snapshot(self, dataplane: Resource) -> Snapshot:
+    async def snapshot(self, dataplane: Resource, *, is_certified_client: bool = False) -> Snapshot:
         return self.served
 
 
@@ -65,6 +67,12 @@ class NobodyThere:
 
     async def nack_reports(self) -> Iterable[NackReport]:
         return ()
+
+    async def reaches(self, revisions: Collection[int]) -> Sequence[Sequence[ChangeReach]]:
+        return ()
+
+    async def fleets(self, versions: Mapping[str, int]) -> FleetRound:
+        return FleetRound({}, ())
 
     async def progress(
         self, revisions: Collection[int], resources: Collection[Key], within: float
@@ -85,17 +93,17 @@ class Api:
             state=FixedState(World.of((), KINDS)),
             observed=NobodyThere(),
             about=ControlPlaneIdentity("here", "1.2.3", "instance-1"),
-            for_proxies=BootstrapDefaults(5678, "", "127.0.0.1", 9901, admin_unix_socket=True),
+            for_proxies=BootstrapDefaults(5678, (), "127.0.0.1", 9901, admin_unix_socket=True),
             body_limit=16 * 1024 * 1024,
             access=AccessControl(lambda: RIGHTS),
         )
         self.collaborators = replace(given, **changes)
         self.store = self.collaborators.store
-        self._app: Starlette = create_api(self.collaborators, no_metrics)
+        self.app: Starlette = create_api(self.collaborators, no_metrics)
 
     def request(self, method: str, path: str, *, peer: str = "127.0.0.1", **options: Any) -> httpx.Response:
         async def exchange() -> httpx.Response:
-            transport = httpx.ASGITransport(self._app, client=(peer, 123))
+            transport = httpx.ASGITransport(self.app, client=(peer, 123))
             async with httpx.AsyncClient(transport=transport, base_url="http://localhost:5681") as client:
                 return await client.request(method, path, **options)
 
@@ -125,8 +133,12 @@ class Api:
             self.put(f"/meshes/{name}", {"type": "Mesh", "name": name}).raise_for_status()
         return self
 
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do something with the store, in the loop of the API."""
+        return self._runner.run(work)
+
     def world(self) -> World:
-        stored = self._runner.run(self.store.read()).stored
+        stored = self.run(self.store.read()).stored
         return World.of((one.document for one in stored), KINDS)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 from starlette.applications import Starlette
+from starlette.types import Message
 
 from cp.api.http import create_diagnostics
 from cp.api.info import plural_words, words
@@ -22,7 +23,7 @@ from tests.api.samples import timeout
 class FailingStore(MemoryStore):
     """A store that raises whatever it is asked for."""
 
-    def __init__(self, error: Exception) -> None:
+    def __init__(self, error: BaseException) -> None:
         super().__init__()
         self.error = error
 
@@ -82,6 +83,51 @@ def test_a_control_plane_that_reads_its_store_is_healthy_and_not_ready(start: Un
 
     assert (starting.get("/healthy").status_code, starting.get("/ready").status_code) == (200, 503)
     assert api.get("/ready").status_code == 200
+
+
+class AwayStore(MemoryStore):
+    """A store whose database is away."""
+
+    @property
+    def outage(self) -> str:
+        return "the store is away since noon: nothing listens at 192.0.2.9"
+
+
+def test_a_control_plane_without_its_store_serves_and_does_not_follow(start: Unit) -> None:
+    away = start(store=AwayStore())
+
+    answer = away.get("/ready")
+
+    assert (answer.status_code, answer.json()["status"], answer.json()["follows"]) == (200, "ready", False)
+    assert answer.json()["warnings"] == ["the store is away since noon: nothing listens at 192.0.2.9"]
+    assert away.get("/ready?level=follows").status_code == away.get("/ready?level=writes").status_code == 503
+
+
+def test_a_control_plane_with_its_store_follows(api: Api) -> None:
+    for level in ("follows", "writes", "other"):
+        answer = api.get(f"/ready?level={level}")
+
+        assert (answer.status_code, answer.json()) == (200, {"status": "ready", "follows": True, "writes": True})
+
+
+class FullStore(MemoryStore):
+    """A store that takes nothing any more."""
+
+    @property
+    def refusal(self) -> str:
+        return "the disk is full"
+
+
+def test_a_control_plane_whose_store_takes_no_writes_says_so(start: Unit) -> None:
+    full = start(store=FullStore())
+
+    answer = full.get("/ready")
+
+    assert (answer.status_code, answer.json()["follows"], answer.json()["writes"]) == (200, True, False)
+    assert answer.json()["warnings"] == ["The store takes no writes: the disk is full"]
+    assert full.get("/ready", peer="192.0.2.1").json()["warnings"][0] == "The store takes no writes."
+    assert full.get("/ready?level=follows").status_code == 200
+    assert full.get("/ready?level=writes").status_code == 503
 
 
 def test_diagnostics_have_health_and_metrics_and_no_resources(api: Api) -> None:
@@ -153,6 +199,32 @@ def test_what_goes_wrong_in_the_store_is_an_answer(start: Unit, error: Exception
     body: dict[str, Any] = answer.json()
     assert (answer.status_code, body["status"]) == (status, status)
     assert (str(error) in answer.text) == (status != 500)
+
+
+def test_who_is_cut_off_by_the_end_is_told_that_his_write_may_have_been_made(start: Unit) -> None:
+    """When the patience of the server ends, it cancels what is under way, which may be a commit."""
+    sent: list[Message] = []
+    scope = {
+        "type": "http",
+        "method": "DELETE",
+        "path": "/meshes/default",
+        "raw_path": b"/meshes/default",
+        "query_string": b"",
+        "headers": [(b"host", b"localhost:5681")],
+        "client": ("127.0.0.1", 123),
+    }
+
+    async def receive() -> Message:
+        return {"type": "http.request"}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    app = start(store=FailingStore(asyncio.CancelledError())).app
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(app(scope, receive, send))
+    assert [message.get("status") for message in sent] == [503, None]
+    assert "look at what is stored before you repeat it" in sent[1]["body"].decode()
 
 
 # Validation without storing

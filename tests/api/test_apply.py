@@ -121,7 +121,7 @@ def test_a_permission_is_warned_of_unless_its_mesh_has_mtls_by_then(api: Api) ->
 
 
 def test_a_new_mesh_brings_its_policies_unless_they_come_along(start: Unit) -> None:
-    api = start(companions=lambda document: initial_policies(document, "TargetRef"))
+    api = start(companions=initial_policies)
     mine = timeout("mesh-timeout-all-shop", "shop", "7s")
 
     apply(api, mine, {"type": "Mesh", "name": "shop"})

@@ -53,6 +53,20 @@ def test_a_proxy_without_a_service_counts_as_its_workload(api: Api) -> None:
     assert asked(api)["node"]["cluster"] == "edge"
 
 
+def test_a_builtin_gateway_alone_asks_how_many_connections_it_takes(with_web: Api) -> None:
+    edge = dataplane() | {"name": "edge-1"}
+    gateway = {"type": "BUILTIN", "tags": {"kuma.io/service": "edge"}}
+    edge["networking"] = {"address": "127.0.0.2", "gateway": gateway}
+    with_web.put("/meshes/default/dataplanes/edge-1", edge).raise_for_status()
+
+    layers = [
+        {layer["name"] for layer in asked(with_web, name=name)["layeredRuntime"]["layers"]}
+        for name in ("web-1", "edge-1")
+    ]
+
+    assert layers[1] - layers[0] == {"koguma:limits"}
+
+
 def test_the_control_plane_is_where_the_proxy_asked(start: Unit) -> None:
     with_web = start(hosts=["mesh.example.com"]).with_mesh()
     with_web.put("/meshes/default/dataplanes/web-1", dataplane()).raise_for_status()
@@ -69,10 +83,43 @@ def test_localhost_is_the_address_on_which_the_control_plane_listens(with_web: A
 
 def test_the_settings_can_say_where_the_control_plane_is(start: Unit, api: Api) -> None:
     ours = api.collaborators.for_proxies
-    other = start(for_proxies=type(ours)(443, "cp.internal", "127.0.0.1", 9901, admin_unix_socket=True)).with_mesh()
+    other = start(
+        for_proxies=type(ours)(443, [("cp.internal", 0)], "127.0.0.1", 9901, admin_unix_socket=True)
+    ).with_mesh()
     other.put("/meshes/default/dataplanes/web-1", dataplane())
 
     assert control_plane(asked(other)) == ("STRICT_DNS", {"address": "cp.internal", "portValue": 443})
+
+
+def endpoints(bootstrap: dict[str, Any]) -> list[tuple[str, int]]:
+    cluster, _ = bootstrap["staticResources"]["clusters"]
+    (locality,) = cluster["loadAssignment"]["endpoints"]
+    addresses = (host["endpoint"]["address"]["socketAddress"] for host in locality["lbEndpoints"])
+    return [(address["address"], address["portValue"]) for address in addresses]
+
+
+def test_a_proxy_that_knows_several_control_planes_begins_with_the_one_that_it_asked(with_web: Api) -> None:
+    known = ["cp-1.example", "cp-2.example", "10.0.0.3"]
+    bootstrap = asked(with_web, host="10.0.0.3:5681", controlPlanes=known)
+
+    assert endpoints(bootstrap) == [("10.0.0.3", 5678), ("cp-1.example", 5678), ("cp-2.example", 5678)]
+
+
+def test_the_settings_can_name_several_control_planes_with_their_ports(start: Unit, api: Api) -> None:
+    ours = api.collaborators.for_proxies
+    hosts = [("cp.internal", 0), ("10.0.0.3", 5679)]
+    other = start(for_proxies=type(ours)(443, hosts, "127.0.0.1", 9901, admin_unix_socket=True)).with_mesh()
+    other.put("/meshes/default/dataplanes/web-1", dataplane())
+
+    assert endpoints(asked(other, controlPlanes=["cp-1.example"])) == [("cp.internal", 443), ("10.0.0.3", 5679)]
+
+
+@pytest.mark.parametrize("hosts", [["cp-1:5678"], ["a b"], [""], ["x" * 300], ["cp"] * 33], ids=str)
+def test_what_is_no_host_is_no_control_plane(with_web: Api, hosts: list[str]) -> None:
+    answer = refused(with_web, controlPlanes=hosts)
+
+    assert answer.status_code == 422
+    assert "controlPlanes" in answer.json()["detail"]
 
 
 def test_the_admin_interface_is_a_socket_in_the_work_folder(with_web: Api) -> None:
@@ -225,6 +272,31 @@ def test_a_grpc_client_is_told_who_it_is_and_where_to_ask(api: Api) -> None:
     }
     (server,) = asked(api, host="[fd00::1]:5681", proxyType="grpc")["xds_servers"]
     assert server["server_uri"] == "[fd00::1]:5678"
+
+
+def test_a_grpc_client_is_told_of_further_control_planes(api: Api) -> None:
+    grpc_client(api)
+
+    servers = asked(api, proxyType="grpc", controlPlanes=["localhost", "cp-2.example", "::1"])["xds_servers"]
+
+    assert [server["server_uri"] for server in servers] == ["127.0.0.1:5678", "cp-2.example:5678", "[::1]:5678"]
+
+
+def test_a_grpc_client_with_certificates_is_told_where_they_are_and_tells_so(api: Api) -> None:
+    grpc_client(api)
+    files = {"certificate": "/c/leaf.pem", "key": "/c/key.pem", "authorities": "/c/roots.pem"}
+
+    bootstrap = asked(api, proxyType="grpc", certificateFiles=files)
+
+    assert bootstrap["node"]["metadata"] == {"koguma.io/certificates": "koguma"}
+    provider = bootstrap["certificate_providers"]["koguma"]
+    assert provider["plugin_name"] == "file_watcher"
+    assert provider["config"] == {
+        "certificate_file": "/c/leaf.pem",
+        "private_key_file": "/c/key.pem",
+        "ca_certificate_file": "/c/roots.pem",
+        "refresh_interval": "2s",
+    }
 
 
 def test_a_proxy_is_no_grpc_client_and_the_other_way_round(with_web: Api) -> None:

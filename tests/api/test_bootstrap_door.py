@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,7 +13,7 @@ import structlog.testing
 import trustme
 
 from cp.access.tries import MOST_TRIES
-from cp.ads.admission import Door
+from cp.ads.admission import Doorkeeper
 from cp.api.collaborators import BootstrapDefaults
 from cp.serving.server_certificate import CertificateFiles, ServedCertificate, ServerCertificate, read
 from tests.access import forge
@@ -24,8 +25,8 @@ WEB: Final = {"mesh": "default", "name": "web-1"}
 DB: Final = {"mesh": "default", "name": "db-1"}
 
 
-def defaults(**changes: Any) -> BootstrapDefaults:
-    return BootstrapDefaults(5678, "", "127.0.0.1", 9901, admin_unix_socket=True, **changes)
+def defaults(hosts: Sequence[tuple[str, int]] = (), **changes: Any) -> BootstrapDefaults:
+    return BootstrapDefaults(5678, hosts, "127.0.0.1", 9901, admin_unix_socket=True, **changes)
 
 
 @pytest.fixture
@@ -36,8 +37,8 @@ def locked(start: Unit) -> Api:
         """The World is there."""
 
     world = forge.world(*forge.signing_keys(), forge.secret(REVOCATIONS, b"revoked", "default"))
-    door = Door(lambda: world, loaded, lambda: forge.NOW)
-    api = start(for_proxies=defaults(door=door)).with_mesh("default", "other")
+    door = Doorkeeper(lambda: world, loaded, lambda: forge.NOW)
+    api = start(for_proxies=defaults(doorkeeper=door)).with_mesh("default", "other")
     api.put("/meshes/default/dataplanes/web-1", dataplane()).raise_for_status()
     api.put("/meshes/default/dataplanes/db-1", dataplane("db-1", service="db")).raise_for_status()
     api.put("/meshes/other/dataplanes/web-1", dataplane(mesh="other")).raise_for_status()
@@ -229,6 +230,15 @@ def test_what_the_proxy_was_told_to_trust_comes_first(start: Unit, tmp_path: Pat
     assert trust["trustedCa"] == {"inlineString": told}
 
 
+def test_a_proxy_may_trust_the_authorities_of_several_control_planes(start: Unit, tmp_path: Path) -> None:
+    api = over_tls(start, served(tmp_path, "cp.example"))
+    told = trustme.CA().cert_pem.bytes().decode() + (tmp_path / "ca.crt").read_text()
+
+    _, trust = context(asked(api, {**WEB, "caCert": told}, host="cp.example"))
+
+    assert trust["trustedCa"] == {"inlineString": told}
+
+
 def test_without_an_authority_of_our_own_it_trusts_what_its_machine_does(start: Unit, tmp_path: Path) -> None:
     files = given(tmp_path, "cp.example")
     api = over_tls(start, read(CertificateFiles(files.certificate, files.key, None)))
@@ -252,6 +262,27 @@ def test_this_machine_is_called_as_the_certificate_has_it(
     name, _ = context(asked(over_tls(start, served(tmp_path, *names)), WEB, host="localhost:5681"))
 
     assert name == expected
+
+
+def test_each_of_several_control_planes_is_verified_as_itself(start: Unit, tmp_path: Path) -> None:
+    api = over_tls(start, served(tmp_path, "localhost"))
+
+    answer = asked(api, {**WEB, "controlPlanes": ["localhost", "other.example"]}, host="localhost:5681")
+
+    cluster, _ = json.loads(answer.text)["staticResources"]["clusters"]
+    assert [match["name"] for match in cluster["transportSocketMatches"]] == ["localhost", "other.example"]
+    assert context(answer)[0] == "localhost"
+
+
+def test_a_certificate_has_to_be_for_one_of_the_control_planes_of_the_settings(start: Unit, tmp_path: Path) -> None:
+    def answer(*hosts: str) -> httpx.Response:
+        settings = defaults(certificate=lambda: served(tmp_path, "cp.example"), hosts=[(host, 0) for host in hosts])
+        api = start(for_proxies=settings).with_mesh()
+        api.put("/meshes/default/dataplanes/web-1", dataplane()).raise_for_status()
+        return asked(api, WEB, host="localhost:5681")
+
+    assert answer("other.example", "cp.example").is_success
+    assert "is not for `other.example`" in answer("other.example", "third.example").text
 
 
 @pytest.mark.parametrize("sort", ["leaf", "other"])

@@ -78,6 +78,18 @@ def test_what_was_written_is_read_again_with_its_dates_and_its_kri(api: Api) -> 
     assert found == timeout()
 
 
+def test_what_was_exported_is_as_old_as_it_was_where_it_is_written_again(api: Api) -> None:
+    """Of legacy policies that are as specific the newest holds."""
+    api.put(SLOW, timeout())
+    exported = api.get(SLOW).json()
+    api.delete(SLOW)
+    api.put(SLOW, exported)
+
+    assert api.get(SLOW).json()["creationTime"] == exported["creationTime"]
+    api.put(SLOW, {**timeout(request_timeout="9s"), "creationTime": "2020-01-01T00:00:00Z"})
+    assert api.get(SLOW).json()["creationTime"] == exported["creationTime"]
+
+
 def test_the_fields_of_an_old_type_stand_beside_its_name(api: Api) -> None:
     api.put("/meshes/default/dataplanes/web-1", dataplane())
 

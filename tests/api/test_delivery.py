@@ -11,12 +11,15 @@ import pytest
 
 from cp.ads.connection import ConnectionRecord
 from cp.ads.session.messages import Nack, NackedResource, Node, ResponseCounts, TypeStatus
+from cp.cli.explained import TextWidth, lines
 from cp.model.names import Key
+from cp.resources.world import World
 from cp.serving.delivery import ChangeProgress, Delivery, NackReport, PolicyPart, Presence, ProxyState, StandingNack
 from cp.serving.delivery.delivery import StreamDelivery, TypeDelivery
 from cp.translate.packing import CLUSTER, LISTENER
-from tests.api.conftest import Api, FixedState, NobodyThere, Unit
+from tests.api.conftest import KINDS, Api, FixedState, NobodyThere, Unit
 from tests.api.samples import dataplane, timeout
+from tests.api.test_feed import Changing
 
 WEB = Key("Dataplane", "default", "web-1")
 PLACE = PolicyPart(Key("MeshProxyPatch", "default", "patch"), "spec.default.appendModifications[0]", "patch.yaml", 7)
@@ -141,7 +144,7 @@ def test_a_body_that_is_no_question_is_refused(api: Api, body: bytes) -> None:
 def test_one_proxy_is_shown_with_what_it_refuses_why_and_what_it_has_instead(seeing: Api) -> None:
     answer = seeing.get("/meshes/default/dataplanes/web-1/_delivery").json()
 
-    assert (answer["status"], answer["inSync"], answer["since"]) == ("Refused", False, "1970-01-01T00:00:10.000Z")
+    assert (answer["status"], answer["inSync"], answer["since"]) == ("Refused", False, "1970-01-01T00:00:10.000000Z")
     (clusters,) = answer["streams"][0]["types"]
     assert (clusters["type"], clusters["sent"], clusters["acked"]) == ("clusters", "2", "1")
     assert (clusters["responses"], clusters["accepted"], clusters["rejected"]) == (3, 2, 1)
@@ -190,9 +193,9 @@ def test_an_overview_is_a_dataplane_with_its_connections_as_kuma_has_it(seeing: 
     assert (answer["type"], answer["mesh"], answer["name"]) == ("DataplaneOverview", "default", "web-1")
     assert answer["dataplane"] == {"networking": dataplane()["networking"]}
     (connection,) = answer["dataplaneInsight"]["subscriptions"]
-    assert connection["connectTime"] == "1970-01-01T00:00:00.000Z"
+    assert connection["connectTime"] == "1970-01-01T00:00:00.000000Z"
     assert connection["status"] == {
-        "lastUpdateTime": "1970-01-01T00:00:20.000Z",
+        "lastUpdateTime": "1970-01-01T00:00:20.000000Z",
         "total": {"responsesSent": "4", "responsesAcknowledged": "3", "responsesRejected": "1"},
         "cds": {"responsesSent": "3", "responsesAcknowledged": "2", "responsesRejected": "1"},
         "eds": {},
@@ -214,3 +217,78 @@ def test_overviews_are_listed_page_by_page(seeing: Api, path: str) -> None:
     assert (first["total"], second["next"]) == (2, None)
     assert [page["items"][0]["name"] for page in (first, second)] == ["web-1", "web-2"]
     assert [one["name"] for one in seeing.get(path, params={"name": "web-2"}).json()["items"]] == ["web-2"]
+
+
+class Behind(Changing):
+    """A control plane that has not entered the last write yet, until somebody waits for that."""
+
+    def __init__(self, world: World, newest: World) -> None:
+        super().__init__(world)
+        self.newest = newest
+
+    async def current(self) -> World:
+        self.world = self.newest
+        return self.world
+
+
+@dataclass
+class SeenBehind(NobodyThere):
+    """A proxy that has what was served before the last write."""
+
+    state: Behind
+
+    async def presences(self, dataplanes: Iterable[Key]) -> Mapping[Key, Presence]:
+        is_old = self.state.world is not self.state.newest
+        return dict.fromkeys(
+            dataplanes, Presence(ProxyState.ONLINE if is_old else ProxyState.OUT_OF_SYNC, None, (VISIT,))
+        )
+
+
+@pytest.mark.parametrize("path", ["/dataplanes/_overview", "/meshes/default/dataplanes/web-1/_overview"])
+def test_an_overview_speaks_of_what_was_written_before_and_names_its_revision(start: Unit, api: Api, path: str) -> None:
+    api.put("/meshes/default/dataplanes/web-1", dataplane()).raise_for_status()
+    documents = [stored.document for stored in api.run(api.store.read()).stored]
+    state = Behind(World.of(documents, KINDS, 7), World.of(documents, KINDS, 8))
+
+    answer = start(store=api.store, state=state, observed=SeenBehind(state)).get(path)
+
+    assert answer.json().get("items", [answer.json()])[0]["status"] == "Out of sync"
+    assert answer.headers["koguma-revision"] == "8"
+
+
+def test_of_a_policy_it_is_told_what_a_proxy_refuses_of_it_and_what_it_has_not_yet(
+    start: Unit, seeing: Api, seen: Seen
+) -> None:
+    spec = {"default": {"appendModifications": [{"cluster": {"operation": "Patch", "value": "connectTimeout: -5s"}}]}}
+    patch = {"type": "MeshProxyPatch", "mesh": "default", "name": "patch", "spec": spec}
+    where = "/meshes/default/meshproxypatches/patch"
+    seeing.put(where, patch).raise_for_status()
+    seeing = start(store=seeing.store, state=FixedState(seeing.world()), observed=seen)
+
+    refusing, other = seeing.get(f"{where}/_resources/dataplanes").json()["items"]
+    assert [proxy["status"] for proxy in (refusing, other)] == ["Refused", "Refused"]
+    assert refusing["survives"][0]["refused"] == ["the cluster backend: cluster backend: no"]
+    assert "refused" not in other["survives"][0]
+    seen.presence = Presence(ProxyState.OUT_OF_SYNC, 10.0, (VISIT,))
+    behind, _ = seeing.get(f"{where}/_resources/dataplanes").json()["items"]
+    assert behind["status"] == "Out of sync"
+    assert "refused" not in behind["survives"][0]
+
+
+def test_an_explanation_says_that_the_proxy_refuses_what_it_explains(start: Unit, seeing: Api, seen: Seen) -> None:
+    outbound = {"port": 10080, "tags": {"kuma.io/service": "web"}}
+    where = "/meshes/default/dataplanes/web-1"
+    seeing.put(where, dataplane(outbound=[outbound])).raise_for_status()
+    seeing = start(store=seeing.store, state=FixedState(seeing.world()), observed=seen)
+    answer = seeing.get(f"{where}/_explain", params={"call": "http://web/"}).json()
+
+    refused = "the cluster backend: cluster backend: no"
+    assert (answer["status"], answer["refused"]) == ("Refused", [refused])
+    told = [text.strip() for text, _ in lines(answer, TextWidth(200))]
+    place = told.index("NOT IN SYNC")
+    assert told[place + 1 : place + 3] == [
+        f"The proxy refuses {refused}",
+        "The proxy refuses a part of what it was sent: above is what it should do, and not what it does now.",
+    ]
+    in_files = {name: value for name, value in answer.items() if name not in {"status", "refused"}}
+    assert "NOT IN SYNC" not in [text for text, _ in lines(in_files, TextWidth(200))]

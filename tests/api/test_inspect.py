@@ -88,7 +88,7 @@ class Busy(NobodyThere):
 
 
 class BusyState(FixedState):
-    async def snapshot(self, dataplane: Resource) -> Snapshot:
+    async def snapshot(self, dataplane: Resource, *, is_certified_client: bool = False) -> Snapshot:
         return await never()
 
 

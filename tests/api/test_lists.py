@@ -97,7 +97,7 @@ def test_pages_that_begin_with_a_number_go_on_to_the_end(timeouts: Api) -> None:
         "/zones",
         "/zones/_overview",
         "/zoneingresses+insights",
-        "/meshes/default/virtual-outbounds",
+        "/meshes/default/meshzoneaddresses",
         "/meshes/default/workloads/_overview",
         "/meshes/default/traffic-routes?offset=0",
     ],

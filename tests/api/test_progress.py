@@ -118,6 +118,9 @@ WORST: Final = (
     Asked("DELETE", "/meshes/default", (400,)),
     Asked("DELETE", "/meshes/default?cascade=true"),
     Asked("PUT", "/meshes/default", (400,), UNKNOWN, (("content-type", "application/yaml"),)),
+    get("/_rollouts"),
+    get("/meshes/default/_rollout", 404),
+    Asked("POST", "/meshes/default/_rollout", (404,), b'{"action": "abort"}', (("content-type", "application/json"),)),
     get(f"/meshes/{FAR}", 404),
     get(f"/meshes/{FAR}/dataplanes", 404),
     get(f"/meshes/{FAR}/_lint", 404),
@@ -131,12 +134,55 @@ WORST: Final = (
     post(f"{WEB}/_readiness", b'{"a":' * 700),
     post(f"{WEB}/_readiness", b"[" * 4 * MIB, 413),
     post("/_apply", json.dumps({"resources": [{"text": MANY}]}).encode(), 200),
+    get("/_fleet"),
+    get(f"/_fleet?mesh={FAR}", 404),
+    get("/_feed?wait=0s&since=" + "9" * 5000),
+    get("/_feed?wait=" + "9" * 5000, 400),
+    get("/_changes?size=1000"),
+    get("/meshes/default/_policies"),
+    get(f"/meshes/{FAR}/_policies", 404),
+    get("/meshes/default/_graph"),
+    get(f"/meshes/{FAR}/_graph", 404),
+    get("/_history?size=1000"),
+    get("/_diff?from=0"),
+    get("/_diff?from=" + "9" * 5000, 400),
+    get("/_diff/proxies?from=0"),
+    get("/_diff/proxies?from=1&to=1"),
+    get("/_diff/plan?from=0"),
+    get("/_prometheus/targets"),
+    get("/gui", 200, 404),
+    get("/gui/" + "a" * 5000, 200, 404),
+    get("/gui/assets/" + "a" * 5000, 404),
+    get(f"{WEB}/_values"),
+    get(f"{WEB}/_values?outbound=" + "9" * 5000, 400),
+    get(f"{WEB}/clusters", 409),
+    get(f"{WEB}/stats", 409),
+    get(f"{WEB}/xds", 409),
+    get(f"{WEB}/_envoy/clusters", 409),
+    get(f"{WEB}/_envoy/stats?filter=" + "(" * 5000, 400),
+    get(f"{WEB}/_envoy/diff", 409),
+    Asked("PUT", f"{WEB}/_envoy/log_level", (400,), b"[" * 4000, tuple(JSON.items())),
+    post(f"{WEB}/_link", b"[" * 4000),
+    post(f"{WEB}/_link/1", b"[" * 4000, 409),
+    get("/_export"),
+    get("/_export?at=1"),
+    get(f"/_export?mesh={FAR}&at=1", 404),
+    get("/dataplanes?size=1000&at=1"),
+    get(f"{WEB}?at=1"),
+    get(f"/meshes/default/meshretries/{FAR}?at=1", 404),
+    get(f"/meshes/{FAR}/dataplanes?at=1", 404),
+    post("/_rollback?dryRun=true", b'{"revision": 0, "deleteMeshes": true}', 200),
+    post("/_rollback", b'{"revision": 0, "deleteMeshes": true}', 200),
+    post("/_rollback", b'{"revision": 0, "only": ' + b"[" * 100_000),
+    post("/_rollback?dryRun=true", json.dumps({"revision": 0, "only": [{"type": "a"}] * 5000}).encode(), 200),
     get("/config"),
     get("/metrics"),
     get("/_resources"),
     get("/policies"),
     get("/_lint"),
     get("/meshes/default/_lint"),
+    get("/_instances"),
+    post("/_instances/_ask", b"[" * 8000, 503),
     get("/dataplanes?size=1000"),
     get("/meshes/default/dataplanes?size=1000&tag=a:b&filter[labels.a]=b"),
     get("/dataplanes/_overview?size=1000"),
@@ -205,14 +251,15 @@ def documents() -> Iterator[Document]:
 
 @contextmanager
 def callbacks_timed() -> Iterator[list[tuple[float, str]]]:
-    """The processor time of each callback that an event loop of this thread calls."""
+    """The processor time of each callback that an event loop of this thread calls, and of a long one what it is."""
     spent: list[tuple[float, str]] = []
     run = asyncio.Handle._run
 
     def timed(handle: asyncio.Handle) -> None:
         began = time.thread_time()
         run(handle)
-        spent.append((time.thread_time() - began, repr(handle)[:200]))
+        seconds = time.thread_time() - began
+        spent.append((seconds, "" if seconds < LONGEST else repr(handle)[:200]))  # what it shows may be long
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(asyncio.Handle, "_run", timed)
@@ -266,6 +313,14 @@ def _route_of(routes: list[Route], asked: Asked) -> str:
 
 OF_MANY: Final = (
     get(f"{SLOW}0", 404),
+    get(f"{SLOW}0?at=1", 404),
+    get("/meshtimeouts?size=1000&at=0"),
+    get("/_history?size=1"),
+    get("/_diff?from=0"),
+    get("/_diff/proxies?from=0"),
+    get("/_export?at=1"),
+    post("/_rollback?dryRun=true", b'{"revision": 0, "deleteMeshes": true}', 200),
+    post("/_rollback", b'{"revision": 0, "deleteMeshes": true}', 200),
     Asked("DELETE", "/meshes/default", (400,)),
     Asked("DELETE", "/meshes/default?cascade=true"),
     post("/_apply", json.dumps({"resources": [{"text": MANY}]}).encode(), 200),
@@ -300,8 +355,7 @@ def must_be_short(start: Unit, asked: Asked, database: Path, world: World) -> No
                 asked.method, asked.path, content=asked.content, headers=list(asked.headers), timeout=60
             )
 
-    gc.collect()  # it would otherwise count what others left
-    gc.disable()
+    gc.disable()  # it would count what others left
     try:
         with callbacks_timed() as spent:
             answer = runner.run(exchange())

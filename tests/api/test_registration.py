@@ -9,7 +9,8 @@ import pytest
 
 from cp.model.names import Key
 from cp.model.registration import MISSED_BY, NOT_READY, OWNER, labelled
-from cp.store.port import Contents, Delete, Put, ReadOnly, Stored
+from cp.store.port import UNKNOWN, Author, Contents, Delete, Put, ReadOnly, Stored
+from cp.store.roster import Fence
 from tests.api.conftest import Api, Unit
 from tests.api.samples import dataplane
 
@@ -197,7 +198,7 @@ def test_a_dataplane_that_comes_for_a_mesh_that_is_not_there_is_refused(start: U
 def test_a_store_that_is_only_read_takes_a_dataplane_that_stands_there_already(api: Api) -> None:
     api.put(WEB, dataplane()).raise_for_status()
 
-    async def write(*writes: Put | Delete) -> int:
+    async def write(*writes: Put | Delete, author: Author = UNKNOWN, fence: Fence | None = None) -> int:
         raise ReadOnly("the store is a directory")
 
     api.store.write = write  # type: ignore[method-assign]

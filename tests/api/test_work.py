@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from starlette.requests import ClientDisconnect, Request
 
 from cp.api.errors import ApiError
-from cp.api.work import InPieces, WorkBudget, WorkQueue, is_small, is_small_text, json_of
-from cp.model.checkpoint import Checkpoint, Stopped, never_stopped
+from cp.api.work import InPieces, WorkBudget, WorkQueue, _pieces, is_small, is_small_text, json_of
+from cp.model.checkpoint import Allowance, Checkpoint, Stopped, never_stopped
 
 WITHIN = 20
 
@@ -234,6 +234,29 @@ def test_a_long_answer_has_many_checkpoints() -> None:
     json_of({"items": [{"a": 1}] * 1000}, count)
 
     assert passed > 1000
+
+
+def test_no_piece_of_an_answer_is_large_however_deep_it_is() -> None:
+    """No other thread runs while one is written."""
+    deep: Any = {"items": [{"name": "x" * 50, "to": list(range(100))} for _ in range(1000)]}
+    for _ in range(8):
+        deep = [deep]
+
+    assert max(map(len, _pieces(deep, never_stopped))) < 8 * 1024
+    assert json.loads(json_of(deep, never_stopped)) == deep
+
+
+def test_what_becomes_too_large_while_it_is_made_is_refused_as_what_is_too_large() -> None:
+    async def refused() -> Any:
+        work = WorkQueue("large")
+        ended = await outcome(work, Client(), lambda _: Allowance(10).take(11))
+        work.close()
+        return ended
+
+    error = asyncio.run(refused())
+
+    assert isinstance(error, ApiError)
+    assert (error.status, "ask for less" in str(error)) == (400, True)
 
 
 def test_what_is_small_is_done_where_it_is_asked_for_and_everything_else_in_a_thread() -> None:

@@ -93,7 +93,8 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningControl
 
 @contextmanager
 def running_control_plane(folder: Path, **changes: Any) -> Iterator[RunningControlPlane]:
-    settings = load(store="memory:", work_dir=folder, ads_port=0, http_port=0, diagnostics_port=0, **changes)
+    own = {"store": "memory:", "work_dir": folder, "ads_port": 0, "http_port": 0, "diagnostics_port": 0}
+    settings = load(**own | changes)
     with (folder / "log").open("w") as out:
         structlog.reset_defaults()
         structlog.configure(logger_factory=structlog.WriteLoggerFactory(out))

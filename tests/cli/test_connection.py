@@ -106,3 +106,11 @@ def test_only_an_administrator_reveals_a_secret(local: Koguma, member: Koguma) -
     assert (shown.status, "[redacted]" in shown.out) == (0, False)
     assert (refused.status, refused.out) == (1, "")
     assert local("get", "globalsecrets", "--reveal").status == 2
+
+
+def test_a_source_that_is_not_trusted_says_which_option_names_its_authority(
+    member: Koguma, running: RunningControlPlane
+) -> None:
+    ended = member("migrate", "default", "--from-kuma", f"https://localhost:{running.https_port}")
+
+    assert (ended.status, "with --source-ca-cert-file." in ended.err) == (1, True)

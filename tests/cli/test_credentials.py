@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import http.server
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import trustme
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
 
 from cp.client.client import Unreachable, Untrusted, connect
 from cp.client.credentials import Credentials, authority_in
@@ -21,13 +29,18 @@ PATIENCE = 20.0
 
 
 @contextmanager
-def answering(folder: Path | None, *names: str) -> Iterator[tuple[str, list[str]]]:
-    """A server, with TLS if there is a folder for its certificate; and the tokens that it was shown."""
+def answering(
+    folder: Path | None, *names: str, header: str = "authorization", clients: trustme.CA | None = None
+) -> Iterator[tuple[str, list[str]]]:
+    """A server, with TLS if there is a folder for its certificate; and the tokens that it was shown.
+
+    It may want a certificate of its clients.
+    """
     shown = list[str]()
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            shown.append(self.headers.get("authorization", ""))
+            shown.append(self.headers.get(header, ""))
             self.send_response(200)
             self.send_header("content-length", "2")
             self.end_headers()
@@ -43,8 +56,11 @@ def answering(folder: Path | None, *names: str) -> Iterator[tuple[str, list[str]
     with Server(("127.0.0.1", 0), Handler) as server:
         if folder is not None:
             context = ServerCertificate.begun(given(folder, *names)).context
+            if clients is not None:
+                clients.configure_trust(context)
+                context.verify_mode = ssl.CERT_REQUIRED
             server.socket = context.wrap_socket(server.socket, server_side=True)
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:
             yield f"{'http' if folder is None else 'https'}://127.0.0.1:{server.server_port}", shown
@@ -119,5 +135,51 @@ def test_a_file_without_a_certificate_is_told(tmp_path: Path) -> None:
         authority_in(file)
 
 
+def test_the_certificate_of_a_client_is_shown_to_who_wants_it(tmp_path: Path) -> None:
+    clients = trustme.CA()
+    (pem := tmp_path / "client.pem").write_bytes(clients.issue_cert("ann").private_key_and_cert_chain_pem.bytes())
+    with answering(tmp_path, "127.0.0.1", clients=clients) as (address, shown):
+        with pytest.raises(Unreachable), connect(address, credentials=trusting(tmp_path)) as client:
+            client.get("/")
+        credentials = replace(trusting(tmp_path), client_certificate=str(pem), client_key=str(pem))
+        with connect(address, credentials=credentials) as client:
+            client.get("/")
+
+    assert shown == [""]
+
+
+@pytest.mark.parametrize(("content", "told"), [(None, "cannot be read"), ("nothing", "cannot be used")])
+def test_the_certificate_of_a_client_that_is_none_is_told(tmp_path: Path, content: str | None, told: str) -> None:
+    pem = tmp_path / "client.pem"
+    if content is not None:
+        pem.write_text(content)
+
+    with pytest.raises(Problem, match=told):
+        Credentials(client_certificate=str(pem), client_key=str(pem)).context()
+
+
+def test_nobody_is_asked_for_the_password_of_a_key(tmp_path: Path) -> None:
+    leaf = trustme.CA().issue_cert("ann")
+    key = load_pem_private_key(leaf.private_key_pem.bytes(), None)
+    (pem := tmp_path / "client.pem").write_bytes(
+        key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"x"))
+        + leaf.cert_chain_pems[0].bytes()
+    )
+
+    with pytest.raises(Problem, match="cannot be used"):
+        Credentials(client_certificate=str(pem), client_key=str(pem)).context()
+
+
+def test_further_headers_are_sent_and_a_token_goes_before_one_of_its_name() -> None:
+    with answering(None, header="x-tenant") as (address, shown):
+        further = (("X-Tenant", "shop"), ("Authorization", "Basic of-another"))
+        with connect(address, credentials=Credentials(further_headers=further)) as client:
+            client.get("/")
+
+    assert shown == ["shop"]
+    assert Credentials(further_headers=further).headers()["authorization"] == "Basic of-another"
+    assert Credentials(token="mine", further_headers=further).headers()["authorization"] == "Bearer mine"
+
+
 def test_a_token_is_in_no_representation() -> None:
-    assert "secret" not in repr(Credentials(token="secret"))
+    assert "secret" not in repr(Credentials(token="secret", further_headers=(("x-key", "secret"),)))

@@ -217,6 +217,7 @@ def test_a_machine_without_envoy_is_told_where_it_was_looked_for(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(envoys, "_PROJECT", tmp_path)
+    (tmp_path / "Makefile").touch()
 
     with pytest.raises(Problem) as raised:
         envoys.find(None)

@@ -24,6 +24,7 @@ class Scene(EnvoyAdmin):
     reached: bool = True
     events: list[str] = field(default_factory=list)
     at_once: threading.Event = field(default_factory=threading.Event)
+    listener: str = "inbound:10.0.0.1:80"
 
     def post(self, path: str) -> bool:
         self.events.append(path)
@@ -32,7 +33,7 @@ class Scene(EnvoyAdmin):
     def get(self, path: str, patience: float = 1.0) -> bytes | None:
         if path.startswith("/listeners"):
             places = (
-                ("inbound:10.0.0.1:80", "10.0.0.1", 80),
+                (self.listener, "10.0.0.1", 80),
                 ("inbound:[fd00::1]:80", "fd00::1", 80),
                 ("out", "::", 9),
             )
@@ -66,8 +67,14 @@ def test_callers_are_told_then_their_connections_end_then_nothing_is_accepted_th
 
 
 @pytest.mark.parametrize("connections", [0, 3])
-def test_where_callers_cannot_be_told_it_goes_on_to_the_end_of_its_time(connections: int) -> None:
-    events = Scene(connections=[connections], reached=False).drain(1)
+@pytest.mark.parametrize(
+    ("reached", "listener"), [(False, "inbound:10.0.0.1:80"), (True, "edge:HTTP:80"), (True, "edge:TLS:80")]
+)
+def test_where_callers_cannot_be_told_it_goes_on_to_the_end_of_its_time(
+    connections: int, reached: bool, listener: str
+) -> None:
+    """The control plane is away, or they are clients of a gateway, from outside the mesh."""
+    events = Scene(connections=[connections], reached=reached, listener=listener).drain(1)
 
     assert events[:3] == [FAIL, ASK, "callers"]
     assert events.index(CLOSE) >= 3 + 6, "looks each tenth of a second, for nine tenths of a second, on a busy machine"

@@ -236,6 +236,17 @@ def test_who_trusts_the_certificate_of_a_server_can_call_it(
     assert isinstance(key, rsa.RSAPrivateKey if key_type == "rsa" else ec.EllipticCurvePrivateKey)
 
 
+def test_a_folder_in_the_place_of_a_file_is_told_before_anything_is_replaced(offline: Koguma, folder: Path) -> None:
+    (folder / "cert.pem").mkdir()
+    (folder / "key.pem").write_text("before")
+
+    result = offline("generate", "tls-certificate", "--type", "server", "--hostname", "a", "--overwrite")
+
+    assert (result.status, result.err.partition("\n")[0]) == (1, "Error: cert.pem is a folder")
+    assert sorted(path.name for path in folder.iterdir()) == ["cert.pem", "key.pem"]
+    assert (folder / "key.pem").read_text() == "before"
+
+
 @pytest.mark.parametrize(("use", "oid"), [("server", "1.3.6.1.5.5.7.3.1"), ("client", "1.3.6.1.5.5.7.3.2")])
 def test_a_certificate_is_for_one_use_and_signs_no_other(offline: Koguma, folder: Path, use: str, oid: str) -> None:
     offline("generate", "tls-certificate", "--type", use, "--hostname", "a", "--valid-for", "48h")

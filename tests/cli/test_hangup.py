@@ -10,15 +10,22 @@ import pytest
 from tests.support.control_plane import ControlPlane
 from tests.support.waiting import eventually
 
+FOLDER = ("dir:{}", "control_plane.rereading")
+DATABASE = ("sqlite:///{}/koguma.db", "control_plane.hangup_ignored")
+
 
 def logged(control_plane: ControlPlane, event: str) -> bool:
     return event in control_plane.log.read_text()
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
 @pytest.mark.parametrize(
-    ("store", "event"),
-    [("dir:{}", "control_plane.rereading"), ("sqlite:///{}/koguma.db", "control_plane.hangup_ignored")],
+    ("store", "event", "workers"),
+    [
+        (*FOLDER, "2"),
+        (*DATABASE, "1"),
+        pytest.param(*FOLDER, "1", marks=pytest.mark.long),
+        pytest.param(*DATABASE, "2", marks=pytest.mark.long),
+    ],
 )
 def test_a_control_plane_outlives_a_hangup_and_says_what_it_did(
     tmp_path: Path, store: str, event: str, workers: str

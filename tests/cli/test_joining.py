@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import http.server
 import json
+import queue
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-import httpx
 import pytest
 
+from cp.agent import link
 from cp.agent.joining import Membership, MeshJoin, warn_of_another_run
-from cp.client.client import Client
+from cp.agent.link import AgentLink
+from cp.agent.next_attempt import AttemptedToken
+from cp.client.client import Client, RequestRejected
 from cp.client.credentials import Credentials
+from cp.client.problem import Problem
+from tests.support.waiting import eventually
 
 PATIENCE = 20.0
 
@@ -40,7 +46,7 @@ def answering(*statuses: int) -> Iterator[tuple[str, list[str]]]:
             """Nobody reads it."""
 
     with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:
             yield f"http://127.0.0.1:{server.server_port}", paths
@@ -59,15 +65,72 @@ def test_a_control_plane_that_cannot_hear_now_that_a_proxy_is_ready_is_told_agai
     assert messages == []
 
 
-def test_a_token_that_is_refused_may_be_replaced_in_its_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_token_that_is_refused_may_be_replaced_in_its_file(tmp_path: Path, status: int) -> None:
     messages = list[str]()
     (file := tmp_path / "token").write_text("a.b.c")
     credentials = Credentials(token_file=str(file))
-    with answering(401, 401, 200) as (address, paths):
+    with answering(status, status, 200) as (address, paths):
         Membership(address, MeshJoin("default", "web", ""), messages.append, credentials).enter(threading.Event())
 
     assert len(paths) == 3
-    assert messages == ["callers are not told that the proxy is ready: it is not yours"]
+    then = f"the next attempt is within 3 s, and at once when {file} has another token"
+    assert messages == [f"callers are not told that the proxy is ready: it is not yours; {then}"]
+
+
+def held(address: str, credentials: Credentials, messages: queue.SimpleQueue[str]) -> AgentLink:
+    admin: Any = None  # nobody asks
+    return AgentLink(admin, Membership(address, MeshJoin("default", "web", ""), print, credentials), messages.put)
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_link_that_is_refused_is_tried_again_as_soon_as_there_is_another_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    monkeypatch.setattr(link, "_FIRST_PAUSE", 600.0)  # as it is after a while
+    monkeypatch.setattr(link, "_REJECTED_PAUSE", 600.0)
+    (file := tmp_path / "token").write_text("a.b.c")
+    messages = queue.SimpleQueue[str]()
+    with answering(*[status] * 3) as (address, paths):
+        agent = held(address, Credentials(token_file=str(file)), messages)
+        holding = threading.Thread(target=agent.hold)
+        holding.start()
+        told = messages.get(timeout=PATIENCE)
+        file.write_text("d.e.f")
+        eventually(lambda: len(paths) > 1)
+        agent.end()
+        holding.join(PATIENCE)
+
+    assert told == (
+        "operators cannot ask this Envoy: it is not yours; "
+        f"the next attempt is within 600 s, and at once when {file} has another token"
+    )
+    assert not holding.is_alive()
+
+
+def test_a_token_that_stands_in_no_file_is_tried_again_after_a_pause() -> None:
+    messages = queue.SimpleQueue[str]()
+    with answering(401) as (address, _):
+        agent = held(address, Credentials(token="a.b.c"), messages)
+        holding = threading.Thread(target=agent.hold)
+        holding.start()
+        told = messages.get(timeout=PATIENCE)
+        agent.end()
+        holding.join(PATIENCE)
+
+    assert told.endswith("; the next attempt is within 120 s")
+
+
+def test_a_file_that_is_being_written_has_no_other_token_yet(tmp_path: Path) -> None:
+    (file := tmp_path / "token").write_text("a.b.c")
+    token = AttemptedToken.of(Credentials(token_file=str(file)))
+    for content in ("a.b.c\n", "", "two words"):
+        file.write_text(content)
+        assert not token.wait(0, threading.Event())
+    file.unlink()
+    assert not token.wait(0, threading.Event())
+    file.write_text("d.e.f")
+    assert token.wait(600, threading.Event())
 
 
 def test_a_proxy_that_may_never_be_ready_says_so() -> None:
@@ -75,26 +138,34 @@ def test_a_proxy_that_may_never_be_ready_says_so() -> None:
     with answering(412) as (address, _):
         Membership(address, MeshJoin("default", "web", ""), messages.append).enter(threading.Event())
 
-    assert messages == ["callers are not told that the proxy is ready: it is not yours"]
+    then = "this is tried again only when the proxy is started again"
+    assert messages == [f"callers are not told that the proxy is ready: it is not yours; {then}"]
 
 
-def warnings_of_another_run(answer: httpx.Response) -> list[str]:
+def warnings_of_another_run(answer: dict[str, str] | Problem) -> list[str]:
     messages = list[str]()
-    client = Client("http://cp", transport=httpx.MockTransport(lambda _: answer))
-    warn_of_another_run(client, MeshJoin("default", "web", ""), messages.append)
+
+    class Overview(Client):
+        def get(self, path: str, **parameters: str | list[str]) -> dict[str, str]:
+            assert path == "/meshes/default/dataplanes/web/_overview"
+            if isinstance(answer, Problem):
+                raise answer
+            return answer
+
+    warn_of_another_run(Overview("http://cp"), MeshJoin("default", "web", ""), messages.append)
     return messages
 
 
 def test_a_proxy_of_the_same_name_that_is_connected_is_warned_of() -> None:
-    (warning,) = warnings_of_another_run(httpx.Response(200, json={"status": "Online"}))
+    (warning,) = warnings_of_another_run({"status": "Online"})
 
     assert "another proxy default/web is connected" in warning
 
 
 @pytest.mark.parametrize(
     "answer",
-    [httpx.Response(200, json={"status": "Offline"}), httpx.Response(200, json={}), httpx.Response(404, json={})],
-    ids=["offline", "status unknown", "no Dataplane"],
+    [{"status": "Offline"}, {"status": "Unknown"}, {}, RequestRejected(404, "there is none")],
+    ids=["offline", "an instance is silent", "status unknown", "no Dataplane"],
 )
-def test_a_proxy_that_nobody_else_runs_is_not_warned_of(answer: httpx.Response) -> None:
+def test_a_proxy_that_nobody_else_runs_is_not_warned_of(answer: dict[str, str] | Problem) -> None:
     assert warnings_of_another_run(answer) == []

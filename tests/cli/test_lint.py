@@ -136,6 +136,15 @@ def test_meshes_that_are_not_told_of_are_no_success(koguma: Koguma, monkeypatch:
     assert ended.lines[-1].startswith("not told: what there is to say of other,")
 
 
+def test_a_rollout_that_is_under_way_is_named(koguma: Koguma, monkeypatch: pytest.MonkeyPatch) -> None:
+    proposed = "what rollout 7 of mesh default proposes, which is under way"
+    told = {"errors": 0, "warnings": 0, "infos": 0, "findings": [], "notLookedAt": [proposed]}
+    monkeypatch.setattr("cp.cli.lint._online", lambda *_: told)
+    ended = koguma("lint")
+
+    assert (ended.status, ended.lines) == (0, ["nothing to say", f"not looked at: {proposed}"])
+
+
 def test_a_mesh_that_is_not_there_is_told(koguma: Koguma) -> None:
     ended = koguma("lint", "--mesh", "defaults")
 

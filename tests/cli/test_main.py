@@ -18,9 +18,11 @@ from typing import Any
 import pytest
 import typer
 
-from cp.cli import environment, output
-from cp.cli.main import COMMANDS, CommandEntry, build
-from cp.client.problem import reporting_problems
+from cp.cli import environment, output, tables
+from cp.cli.commands import COMMANDS, CommandEntry
+from cp.cli.examples import EXAMPLES
+from cp.cli.main import build
+from cp.cli.reporting import reporting_problems
 from cp.listening import CannotListen
 from cp.version import VERSION
 from tests.cli.conftest import Koguma
@@ -41,6 +43,23 @@ def test_a_command_that_does_not_exist_is_a_mistake_of_usage(offline: Koguma) ->
 
     assert ended.status == 2
     assert "apply" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("words", "near"),
+    [
+        (("xplain",), "'explain'"),
+        (("config", "control-plane"), "'control-planes'"),
+        (("generate", "user-tokn"), "'user-token'"),
+        (("get", "meshtimeot"), "meshtimeouts"),
+        (("get", "meshes", "--meshh", "x"), "--mesh"),
+    ],
+)
+def test_a_word_that_is_nearly_right_is_proposed(offline: Koguma, words: tuple[str, ...], near: str) -> None:
+    ended = offline(*words)
+
+    assert ended.status in {1, 2}
+    assert near in ended.err
 
 
 def test_a_fault_of_ours_is_told_without_its_trace(capsys: pytest.CaptureFixture[str]) -> None:
@@ -102,6 +121,21 @@ def test_who_asks_for_the_version_or_for_help_waits_for_no_library(words: tuple[
     assert not imported(*words) & HEAVY
 
 
+SOON = {("version",): 290, ("--help",): 290, ("get", "meshes"): 330}
+"""Commands for which people wait often, and how many modules they may import. An import takes 0.2 ms at the least."""
+
+
+@pytest.mark.parametrize(("words", "most"), SOON.items())
+def test_a_command_that_is_typed_often_imports_little(words: tuple[str, ...], most: int) -> None:
+    code = f"{IMPORTED.rpartition('print(')[0]}print(len(sys.modules), file=sys.stderr)"
+    command = [sys.executable, "-c", code, *words]
+    address = {**os.environ, "KOGUMA_ADDRESS": "http://127.0.0.1:9"}  # noqa: TID251  # the command's
+    ended = subprocess.run(command, check=False, capture_output=True, text=True, env=address)
+
+    assert int(ended.stderr.splitlines()[-1]) < most
+    assert not imported(*words) & HEAVY
+
+
 @pytest.mark.parametrize(
     "words",
     [
@@ -123,6 +157,18 @@ def test_the_line_of_a_command_in_a_list_begins_as_its_help_does(words: tuple[st
     help_ = inspect.getdoc(getattr(importlib.import_module(command.module), command.function)) or ""
 
     assert re.findall(r"\w+", command.summary)[:2] == re.findall(r"\w+", help_)[:2], words
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_the_help_of_a_command_has_examples(offline: Koguma, words: tuple[str, ...]) -> None:
+    help_ = offline(*words, "--help").out
+
+    assert "Examples:" in help_, "give it examples in cp/cli/examples.py"
+    assert f"koguma {' '.join(words)}" in help_.partition("Examples:")[2]
+
+
+def test_there_are_examples_of_commands_alone() -> None:
+    assert set(EXAMPLES) == set(COMMANDS)
 
 
 def options() -> Iterator[tuple[str, Any]]:
@@ -159,7 +205,7 @@ def test_every_argument_says_what_it_is_called() -> None:
     ("words", "message"),
     [
         (("run", "--log-level", "loud"), "'loud' is not one of 'debug', 'info', 'warning', 'error'"),
-        (("get", "mt", "-o", "wide"), "'wide' is not one of 'table', 'yaml', 'json'"),
+        (("get", "mt", "-o", "tall"), "'tall' is not one of 'table', 'wide', 'yaml', 'json'"),
         (("run", "--ads-port", "x"), ": should be a valid integer"),
         (("dp", "run", "--envoy-log-level", "loud"), "'loud' is not one of 'trace', 'debug'"),
     ],
@@ -222,8 +268,18 @@ def started(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
-@pytest.mark.parametrize("listener", LISTENERS)
+@pytest.mark.parametrize(
+    ("listener", "workers"),
+    [
+        ("--ads-port", "2"),
+        ("--http-port", "1"),
+        ("--diagnostics-port", "1"),
+        *(
+            pytest.param(*others, marks=pytest.mark.long)
+            for others in (("--ads-port", "1"), ("--http-port", "2"), ("--diagnostics-port", "2"))
+        ),
+    ],
+)
 def test_a_port_that_is_taken_is_told(tmp_path: Path, listener: str, workers: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
@@ -247,6 +303,21 @@ def test_an_address_that_is_not_this_machines_is_told(address: str, hint: str) -
     assert hint in ended.stderr
 
 
+def test_a_fault_of_the_file_of_settings_is_told_with_its_line(tmp_path: Path) -> None:
+    (file := tmp_path / "koguma.yaml").write_text('store: "memory:"\nlgLevel: debug\n')
+
+    ended = started("--config", str(file))
+
+    assert ended.returncode == 1
+    assert ended.stderr.startswith(f"Error: {file}:2 lgLevel: unknown setting; did you mean `logLevel`?\n")
+
+
+def test_a_log_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    ended = started("--store", "memory:", "--log-file", str(tmp_path / "none" / "log"))
+
+    assert f"Error: KOGUMA_LOG_FILE={tmp_path}/none/log: cannot be written: No such file or directory" in ended.stderr
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may listen on every port")
 def test_a_port_that_one_may_not_have_is_told() -> None:
     ended = started("--store", "memory:", "--http-port", "1")
@@ -267,7 +338,7 @@ def test_what_follows_from_the_reason_is_told_by_the_kind_of_error() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--store", "postgres://x"], "there is no store 'postgres://x'"),
+        (["--store", "mysql://x"], "there is no store 'mysql://x'"),
         (["--http-port", "70000"], "KUMA_API_SERVER_HTTP_PORT=70000"),
         (["--store", "sqlite:////proc/koguma.db"], "/proc/koguma.db"),
     ],
@@ -295,7 +366,7 @@ def test_a_control_plane_does_not_start_with_public_keys_that_it_cannot_read(
 
 
 def test_columns_are_three_spaces_apart() -> None:
-    assert output.table(("NAME", "AGE"), [("a", "1s"), ("backend", "")]) == ("NAME      AGE\na         1s\nbackend\n")
+    assert tables.table(("NAME", "AGE"), [("a", "1s"), ("backend", "")]) == ("NAME      AGE\na         1s\nbackend\n")
 
 
 @pytest.mark.parametrize(

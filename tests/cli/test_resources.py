@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -36,6 +37,39 @@ def test_what_is_applied_is_created_and_then_updated_if_it_changed(koguma: Kogum
     )
     assert second.out.endswith("Unchanged\n")
     assert third.out.endswith("Updated\n")
+
+
+def test_what_is_behind_links_in_a_folder_is_applied_too(koguma: Koguma, tmp_path: Path) -> None:
+    """As a store of files reads it."""
+    (shared := tmp_path / "shared").mkdir()
+    (shared / "a.yaml").write_text(TIMEOUT_YAML)
+    (folder := tmp_path / "mesh").mkdir()
+    (folder / "linked").symlink_to(shared)
+
+    assert "MeshTimeout" in koguma("apply", "-f", folder).out
+
+
+@pytest.mark.parametrize("option", ["", "--prune"])
+def test_a_folder_of_which_something_cannot_be_read_is_not_applied(koguma: Koguma, tmp_path: Path, option: str) -> None:
+    """With --prune, what was in it would be deleted."""
+    (folder := tmp_path / "mesh").mkdir()
+    for name in ("slow", "fast"):
+        (folder / f"{name}.yaml").write_text(TIMEOUT_YAML.replace("slow", name))
+    assert koguma("apply", "-f", folder, "--managed-by", "ci").status == 0
+    (folder / "fast.yaml").unlink()
+    (folder / "fast.yaml").symlink_to(tmp_path / "nowhere")
+
+    ended = koguma("apply", "-f", folder, "--managed-by", "ci", *filter(None, [option]))
+
+    assert (ended.status, ended.out) == (1, "")
+    assert "fast.yaml cannot be read: the link leads nowhere" in ended.err
+    assert koguma("get", "mt", "fast").status == 0
+
+
+def test_what_is_no_file_is_not_waited_for(koguma: Koguma, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.yaml")
+
+    assert "pipe.yaml is no file" in koguma("apply", "-f", tmp_path).err
 
 
 def test_a_folder_is_applied_with_all_below_it_meshes_first(koguma: Koguma, tmp_path: Path) -> None:
@@ -208,11 +242,28 @@ def test_identities_are_listed_with_whom_they_are_for(koguma: Koguma, tmp_path: 
     assert [re.split(" {2,}", row)[2:4] for row in rows] == [["Spire", "none"], ["Spire", "all"], ["Spire", "a=2 b=1"]]
 
 
+def test_gateways_are_listed_with_their_ports_and_hostnames(koguma: Koguma, tmp_path: Path) -> None:
+    listeners = [
+        {"port": 80, "protocol": "HTTP", "hostname": "a.example"},
+        {"port": 80, "protocol": "HTTP", "hostname": "*.example"},
+        {"port": 9000, "protocol": "TCP"},
+    ]
+    selectors = [{"match": {"kuma.io/service": "edge"}}]
+    gateway = {"type": "MeshGateway", "mesh": "default", "name": "edge", "selectors": selectors}
+    (file := tmp_path / "edge.yaml").write_text(yaml.safe_dump({**gateway, "conf": {"listeners": listeners}}))
+    koguma("apply", "-f", file)
+
+    heads, row = koguma("get", "meshgateways").lines
+
+    assert heads.split() == ["MESH", "NAME", "LISTENERS", "AGE"]
+    assert row.split()[:4] == ["default", "edge", "80/HTTP=a.example,*.example", "9000/TCP=*"]
+
+
 def test_meshes_are_listed_with_what_is_on(koguma: Koguma) -> None:
     heads, row = koguma("get", "meshes").lines
 
-    assert heads == "NAME      mTLS   LOCALITY   ZONEEGRESS   AGE"
-    assert row.split()[:4] == ["default", "off", "off", "off"]
+    assert heads == "NAME      mTLS   LOCALITY   ZONEEGRESS   ENGINE      AGE"
+    assert row.split()[:5] == ["default", "off", "off", "off", "TargetRef"]
 
 
 @pytest.mark.parametrize("name", ["meshtimeouts", "meshtimeout", "MeshTimeout", "mt", "mesh-timeout"])
@@ -312,3 +363,33 @@ def test_the_port_for_proxies_is_told_from_that_of_the_api(koguma: Koguma, runni
 
     assert ended.status == 1
     assert "5681" in ended.err
+
+
+def test_what_is_pushed_under_a_name_and_no_longer_in_the_files_is_deleted(koguma: Koguma, tmp_path: Path) -> None:
+    push = ("apply", "--managed-by", "shop-ci", "-f", tmp_path)
+    written(tmp_path, timeout("a"), timeout("b"))
+    koguma(*push)
+    written(tmp_path, timeout("b"), timeout("c"))
+
+    tried, pushed = koguma(*push, "--prune", "--dry-run"), koguma(*push, "--prune")
+
+    assert [line.partition(" name=")[2] for line in tried.lines] == [
+        '"b" is Unchanged',
+        '"c" would be Created',
+        '"a" would be Deleted',
+    ]
+    assert [line.partition(" name=")[2] for line in pushed.lines] == ['"b" Unchanged', '"c" Created', '"a" Deleted']
+    assert koguma("get", "meshtimeout", "a").status == 1
+
+
+def test_to_prune_takes_a_name_and_files(koguma: Koguma, slow: Path, tmp_path: Path) -> None:
+    (empty := tmp_path / "empty").mkdir()
+    (nothing := tmp_path / "nothing.yaml").write_text("# moved elsewhere\n")
+    nameless = koguma("apply", "-f", slow, "--prune")
+    of_empty = koguma("apply", "-f", empty, "--prune", "--managed-by", "shop-ci")
+    of_nothing = koguma("apply", "-f", nothing, "--prune", "--managed-by", "shop-ci")
+
+    assert (nameless.status, of_empty.status, of_nothing.status) == (2, 1, 1)
+    assert "--managed-by NAME" in nameless.err
+    assert "there is no .yaml, .yml or .json file" in of_empty.err
+    assert "there is no resource" in of_nothing.err

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from cp.client import files
 from tests.api.samples import TIMEOUT_YAML
 from tests.cli.conftest import Koguma
 
@@ -129,6 +130,12 @@ def test_a_file_that_is_too_large_is_told(offline: Koguma, file: Path) -> None:
         out.truncate(65 * 1024 * 1024)
 
     assert "is larger than 64 MiB" in offline("validate", "-f", file).err
+
+
+def test_standard_input_that_is_too_large_is_not_cut(offline: Koguma, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "LARGEST", len(TIMEOUT_YAML) - 1)
+
+    assert "stdin is larger than" in offline("validate", "-f", "-", stdin=TIMEOUT_YAML).err
 
 
 def test_a_file_that_is_not_there_is_told(offline: Koguma, file: Path) -> None:

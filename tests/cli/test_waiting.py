@@ -13,8 +13,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from cp.cli.reporting import reporting_problems
 from cp.cli.waiting import WrittenResources, conclude, duration, until_delivered
-from cp.client.problem import reporting_problems
 from tests.api.samples import TIMEOUT_YAML, dataplane
 from tests.cli.conftest import Ended, Koguma
 from tests.cli.test_resources import written
@@ -48,6 +48,13 @@ def test_a_change_that_all_have_is_told_with_how_long_it_took() -> None:
 
 def test_a_change_for_nobody_is_told_as_that() -> None:
     assert concluded(proxies=0, have=0).out == "it reaches no proxy\n"
+
+
+def test_what_follows_later_from_a_change_of_mtls_is_told() -> None:
+    move = "mesh default: the authority `ca-2` signs as soon as every proxy trusts it"
+
+    assert concluded(proxies=0, have=0, moves=[move]).out == f"it reaches no proxy yet\nmTLS goes on in {move}\n"
+    assert concluded(moves=[move]).out.splitlines()[1:] == [f"mTLS goes on in {move}"]
 
 
 def test_who_has_gone_is_named_and_is_no_failure() -> None:

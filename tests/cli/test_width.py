@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
+import httpx
 import pytest
 import yaml
 
-from cp.cli import output
-from cp.cli.output import narrowed, row_lines
+from cp.app import RunningControlPlane
+from cp.cli.tables import narrowed, row_lines, table
+from tests.api.samples import dataplane
 from tests.support.mesh import MESH
 
 LONG = {f"field{number}": f"%REQ(X-HEADER-{number})%" for number in range(30)}
@@ -68,10 +71,17 @@ def mesh(tmp_path: Path) -> Path:
     return file
 
 
-def on_a_terminal(columns: int, *words: str) -> list[str]:
+def on_a_terminal(columns: int, *words: str | Path, address: str = "", no_color: str = "1") -> list[str]:
     """What a command prints on a terminal of so many columns."""
     terminal, child_end = os.openpty()
-    environment = {**os.environ, "COLUMNS": str(columns), "NO_COLOR": "1", "TERM": "dumb"}  # noqa: TID251  # the command's
+    termios.tcsetwinsize(child_end, (50, columns))
+    inherited = {name: value for name, value in os.environ.items() if name != "COLUMNS"}  # noqa: TID251  # the command's
+    environment = {
+        **inherited,
+        "NO_COLOR": no_color,
+        "TERM": "dumb",
+        **({"KOGUMA_ADDRESS": address} if address else {}),
+    }
     command = [sys.executable, "-m", "cp", *words]
     with subprocess.Popen(command, stdout=child_end, env=environment) as running:
         os.close(child_end)
@@ -102,6 +112,101 @@ def test_on_a_terminal_nothing_is_wider_than_it(mesh: Path, words: tuple[str, ..
     assert "%REQ(X-HEADER-29)%" in "".join("".join(lines).split())
 
 
+LONG_NAME = "backend-of-the-shop-in-the-eastern-region-1"
+"""As long as names are that people give. It has room on a terminal of 80 columns, and stays whole."""
+
+LONGEST_NAME = "x".join(["backend"] * 20)
+
+
+@pytest.fixture(scope="module")
+def address(running: RunningControlPlane) -> str:
+    """A control plane with Dataplanes of long names."""
+    url = f"http://127.0.0.1:{running.http_port}"
+    with httpx.Client(base_url=url) as client:
+        client.put("/meshes/default", json=MESH).raise_for_status()
+        for name in ("web-1", LONG_NAME):
+            data = dataplane(name=name)
+            client.put(f"/meshes/default/dataplanes/{name}", json=data).raise_for_status()
+        timeout = {"targetRef": {"kind": "Mesh"}, "default": {"connectionTimeout": "2s"}}
+        policy = {"type": "MeshTimeout", "mesh": "default", "name": LONGEST_NAME, "spec": {"to": [timeout]}}
+        client.put(f"/meshes/default/meshtimeouts/{LONGEST_NAME}", json=policy).raise_for_status()
+    return url
+
+
+OF_CONTROL_PLANE = [("get", "dataplanes"), ("inspect", "dataplanes"), ("get", "meshes"), ("history",)]
+WITH_NAMES = OF_CONTROL_PLANE[:2]
+WIDTHS = pytest.mark.parametrize("columns", [80, pytest.param(120, marks=pytest.mark.long), 200])
+
+
+@WIDTHS
+@pytest.mark.parametrize("words", OF_CONTROL_PLANE, ids=" ".join)
+def test_a_table_is_as_narrow_as_the_terminal_and_names_stay_whole(
+    address: str, columns: int, words: tuple[str, ...]
+) -> None:
+    lines = on_a_terminal(columns, *words, address=address)
+
+    assert max(map(len, lines)) <= columns
+    assert words not in WITH_NAMES or any(LONG_NAME in line for line in lines)
+
+
+def test_what_there_is_no_room_for_is_left_out_and_said(address: str) -> None:
+    narrow, wide = (on_a_terminal(80, "inspect", "dataplanes", *more, address=address) for more in ((), ("-o", "wide")))
+
+    assert narrow[0].split() == ["MESH", "NAME", "STATUS", "TOTAL", "ERRORS"]
+    assert narrow[-1] == "10 columns are left out for want of room: -o wide shows all"
+    assert "SUPPORTED CERT BACKENDS   ENVOY VERSION" in wide[0]
+    assert wide[-1].startswith("default")
+
+
+def test_a_name_that_has_no_room_ends_in_three_dots_and_is_whole_elsewhere(address: str) -> None:
+    lines = on_a_terminal(80, "get", "meshtimeouts", address=address)
+
+    assert max(map(len, lines)) <= 80
+    assert [line for line in lines if "backendx" in line and "…" in line]
+    assert LONGEST_NAME in " ".join(on_a_terminal(80, "get", "mt", "-o", "wide", address=address))
+    assert LONGEST_NAME in " ".join(on_a_terminal(80, "get", "mt", "-o", "json", address=address))
+
+
+def test_what_a_program_reads_has_neither_colours_nor_dots(mesh: Path) -> None:
+    command = [sys.executable, "-m", "cp", "explain", "web-1", "backend:9000/", "-f", str(mesh)]
+
+    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert "\x1b" not in text
+    assert "…" not in text
+
+
+def test_a_plan_has_colours_where_the_user_has_not_taken_them_away(mesh: Path, tmp_path: Path) -> None:
+    (before := tmp_path / "before.yaml").write_text(yaml.safe_dump(MESH))
+    words = ("plan", "--from", str(before), "--to", str(mesh))
+
+    assert "\x1b[" in "".join(on_a_terminal(100, *words, no_color=""))
+    assert "\x1b[" not in "".join(on_a_terminal(100, *words))
+
+
+@WIDTHS
+def test_an_explanation_breaks_no_name_and_has_all_of_it_where_it_is_asked_to(mesh: Path, columns: int) -> None:
+    words = ("explain", "web-1", "backend:9000/", "-f", str(mesh))
+    lines, whole = on_a_terminal(columns, *words), "\n".join(on_a_terminal(columns, *words, "-o", "wide"))
+
+    assert max(map(len, lines)) <= columns
+    assert f"{mesh}:" in whole
+    assert "…" not in whole
+
+
+@pytest.mark.parametrize(
+    ("cell", "expected"),
+    [
+        ("a-name-that-is-long", ["a-name-th…"]),
+        ("in /var/lib/mesh/shop.yaml:12", ["in", "…p.yaml:12"]),
+        ('{"a": "%REQ(X)%%REQ(Y)%"}', ['{"a":', '"%REQ(X)%%', 'REQ(Y)%"}']),
+    ],
+)
+def test_a_name_is_cut_at_its_end_a_path_at_its_beginning_and_other_text_goes_on_below(
+    cell: str, expected: list[str]
+) -> None:
+    assert list(row_lines((cell,), (10,), "", cuts=True)) == expected
+
+
 def test_an_explanation_is_for_people_wherever_it_goes(mesh: Path) -> None:
     command = [sys.executable, "-m", "cp", "explain", "web-1", "backend:9000/", "-f", str(mesh)]
     text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
@@ -110,7 +215,7 @@ def test_an_explanation_is_for_people_wherever_it_goes(mesh: Path) -> None:
 
 
 def test_a_table_that_goes_to_a_program_has_a_line_for_each_row() -> None:
-    assert output.table(("A", "B"), [("x" * 400, "y")]).count("\n") == 2
+    assert table(("A", "B"), [("x" * 400, "y")]).count("\n") == 2
 
 
 @pytest.mark.parametrize(

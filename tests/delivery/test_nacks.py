@@ -78,6 +78,17 @@ def test_of_a_text_what_envoy_has_to_say_remains_and_not_what_it_was_given() -> 
     assert len(group.reports) == 2
 
 
+def test_a_word_that_protobuf_chooses_at_random_makes_no_other_reason_and_is_not_told() -> None:
+    text = "{name}: Invalid duration: Expected positive duration: goo.gle/%s  seconds: -5"
+    words = ("debugonly", "debugstr", "debugproto", "nodeserialize")
+
+    (group,) = grouped(report(number, text % word) for number, word in enumerate(words, 1))
+
+    assert "4 proxies refuse" in finding(group).message
+    assert finding(group).message.endswith("Invalid duration: Expected positive duration: seconds: -5")
+    assert reason("no duration: goo.gle/debugstr") == "no duration:"
+
+
 def test_a_long_text_keeps_its_beginning_and_its_end() -> None:
     (group,) = grouped([report(1, f"begins {'x' * 5000} ends")])
 

@@ -75,6 +75,7 @@ def certificate_facts(control_plane: ControlPlane) -> dict[str, object]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_a_root_is_rolled_although_the_control_plane_is_killed(tmp_path: Path, workers: str) -> None:
     store, settings = f"sqlite:///{tmp_path}/koguma.db", {"KOGUMA_WORKERS": workers, "KOGUMA_TRUST_PROPAGATION": "2s"}

@@ -67,7 +67,7 @@ def test_without_the_variable_everything_is_in_one_network(binary: Path) -> None
         if network
     ]
     assert subnet == "172.28.5.0/24"
-    assert len(given) == 4
+    assert len(given) == 5
     assert all(address.startswith(f"{network}.") for address in given)
     assert all(dataplane["networking"]["address"] in given for dataplane in dataplanes(network).values())
     assert f"--var=network={network}" in config["services"]["resources"]["command"]
@@ -76,7 +76,7 @@ def test_without_the_variable_everything_is_in_one_network(binary: Path) -> None
 def test_the_envoys_are_of_the_version_that_is_tested(config: dict[str, Any]) -> None:
     wanted = next(line for line in (ROOT / "Makefile").read_text().splitlines() if line.startswith("ENVOY_VERSION"))
 
-    images = {service["image"] for name, service in config["services"].items() if name.endswith("-envoy")}
+    images = {service["image"] for service in config["services"].values() if service["command"][0] == "envoy"}
     assert images == {f"envoyproxy/envoy:v{wanted.split()[-1]}"}
 
 
@@ -85,9 +85,10 @@ def test_each_envoy_is_the_proxy_of_a_dataplane(config: dict[str, Any]) -> None:
 
     assert set(nodes) == set(dataplanes(own_network()))
     for name, dataplane in dataplanes(own_network()).items():
-        tags = dataplane["networking"]["inbound"][0]["tags"]
+        gateway = dataplane["networking"].get("gateway")
+        tags = (gateway or dataplane["networking"]["inbound"][0])["tags"]
         assert nodes[name] == {"id": f"default.{name}", "cluster": tags["kuma.io/service"]}
-        assert f"{name}-envoy" in config["services"]
+        assert (name if gateway else f"{name}-envoy") in config["services"]
 
 
 @pytest.mark.envoy
@@ -125,14 +126,30 @@ def answering_versions(frontend: Address) -> set[str]:
 
 
 @pytest.mark.envoy
+@pytest.mark.usefixtures("frontend")
+@pytest.mark.parametrize(
+    ("host", "path", "status"), [("shop.localhost", "/", 200), ("shop.localhost", "/api", 200), ("other", "/", 404)]
+)
+def test_the_gateway_leads_to_the_services_by_hostname(compose: Compose, host: str, path: str, status: int) -> None:
+    edge = Address(compose.address("edge"), 8080)
+
+    eventually(lambda: call(edge, path, headers={"host": host}).status == status, within=20)
+
+
+@pytest.fixture(scope="module")
+def limited(frontend: Address) -> Address:
+    """A frontend once it has the route with the longer timeout of the mounted policies."""
+    eventually(lambda: call(frontend, "/slow-endpoint?delay=1.1").status == 200)
+    return frontend
+
+
+@pytest.mark.envoy
 @pytest.mark.parametrize(
     ("path", "status", "seconds"),
     [("/?delay=3", 504, 1.0), ("/slow-endpoint?delay=1.5", 200, 1.5), ("/slow-endpoint?delay=3", 504, 2.0)],
 )
-def test_the_timeouts_of_the_mounted_policies_hold(frontend: Address, path: str, status: int, seconds: float) -> None:
-    eventually(lambda: call(frontend, "/slow-endpoint?delay=1.1").status == 200)
-
-    answer = call(frontend, path)
+def test_the_timeouts_of_the_mounted_policies_hold(limited: Address, path: str, status: int, seconds: float) -> None:
+    answer = call(limited, path)
 
     assert answer.status == status
     assert answer.seconds >= seconds - TICK

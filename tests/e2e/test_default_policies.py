@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from http import HTTPStatus
 
 import pytest
 
-from tests.support.client import call
+from tests.support.client import Conversation, call
 from tests.support.control_plane import ControlPlane
-from tests.support.mesh import Document, mesh_service, policy
+from tests.support.mesh import Document, gateway_route, listener, mesh_gateway, mesh_service, policy, prefix, rule
 from tests.support.playground import Playground, retries
 from tests.support.waiting import eventually
 
@@ -26,6 +27,11 @@ def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Playground]:
         found.control_plane.apply(mesh_service("backend"))
         found.service("backend")
         found.client("frontend", "backend")
+        edge = found.gateway("edge")
+        found.control_plane.apply(
+            mesh_gateway("edge", listener(edge.port("web"))),
+            gateway_route("all", "edge", rule(prefix("/"), to={"backend": 1})),
+        )
         found.ready()
         yield found
 
@@ -68,3 +74,14 @@ def test_a_default_policy_can_be_deleted(mesh: Playground) -> None:
         assert asked(mesh, failures=1) == (503, 1)
     finally:
         mesh.control_plane.apply(before)
+
+
+def test_a_gateway_asks_again_too_and_does_not_wait_for_its_clients(mesh: Playground) -> None:
+    service, edge = mesh.services["backend"], mesh.proxies["edge"].outbound("web")
+    eventually(lambda: retries(mesh.envoys["edge"]) == {"/": 5})
+    service.on(PATH, failures=2)
+
+    assert call(edge, PATH).status == HTTPStatus.OK
+    with Conversation(edge) as conversation:
+        conversation.say("GET / HTTP/1.1\r\n")
+        assert "408" in conversation.until_closed()[1]

@@ -18,7 +18,14 @@ from tests.support.processes import Running
 from tests.support.waiting import eventually
 
 COMMAND = [sys.executable, "-m", "examples.demo"]
-STEPS = ("The control plane starts", "The resources", "Two frontends and two backends", "is edited", "Live edit")
+STEPS = (
+    "The control plane starts",
+    "The resources",
+    "Two frontends and two backends",
+    "A gateway starts",
+    "is edited",
+    "Live edit",
+)
 ROW = Row("frontend-1", "/", takes=3, rule="some-timeout", limit=1)
 
 
@@ -31,7 +38,7 @@ def test_a_row_holds_only_if_status_time_and_rule_are_right() -> None:
 
 
 def test_each_frontend_has_an_answer_in_time_and_one_too_late_on_each_path() -> None:
-    cases = [(row.proxy, row.path, row.status) for row in rows()]
+    cases = [(row.proxy, row.path, row.status) for row in rows() if not row.scheme]
 
     assert sorted(cases) == sorted(
         (proxy, path, status)
@@ -41,14 +48,31 @@ def test_each_frontend_has_an_answer_in_time_and_one_too_late_on_each_path() -> 
     )
 
 
+def test_at_the_gateway_there_is_a_redirect_two_services_and_an_answer_too_late() -> None:
+    cases = [(row.request, row.status) for row in rows() if row.scheme]
+
+    assert cases == [
+        ("http://shop.localhost/", 301),
+        ("https://shop.localhost/", 200),
+        ("https://shop.localhost/api", 200),
+        ("https://shop.localhost/api?delay=1", 504),
+    ]
+
+
 @pytest.mark.envoy
+@pytest.mark.long
 def test_once_it_ends_by_itself_and_every_row_holds() -> None:
     ran = subprocess.run([*COMMAND, "--once"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=90)
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert ran.stdout.count("✓") == len(rows()) + len(STEPS)
-    assert all(step in ran.stdout for step in STEPS)
-    assert "✗" not in ran.stdout
+    must_have_held(ran.stdout)
+
+
+def must_have_held(told: str) -> None:
+    """Every row and every step."""
+    assert told.count("✓") == len(rows()) + len(STEPS)
+    assert all(step in told for step in STEPS)
+    assert "✗" not in told
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +115,11 @@ def run(command: str) -> str:
 
 
 @pytest.mark.envoy
+def test_every_row_holds(demo: Running) -> None:
+    must_have_held(demo.log.read_text())
+
+
+@pytest.mark.envoy
 def test_it_says_which_ports_are_taken(demo: Running, taken: int) -> None:
     assert re.search(rf"\b{taken} → \d+", demo.log.read_text())
 
@@ -116,7 +145,7 @@ def test_what_it_suggests_to_try_does_what_it_says(demo: Running) -> None:
 def test_ctrl_c_ends_everything_that_it_started(demo: Running) -> None:
     """Last, because the module's demo is gone afterwards."""
     children = psutil.Process(demo.pid).children(recursive=True)
-    assert sum("envoy" in child.name() for child in children) == 4
+    assert sum("envoy" in child.name() for child in children) == 5
     folder = ROOT / ".demo" / str(demo.pid)
     assert folder.is_dir()
 

@@ -85,7 +85,7 @@ def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Playground]:
         yield mesh
 
 
-@pytest.fixture(params=["unchecked", "checked"])
+@pytest.fixture(params=["unchecked", pytest.param("checked", marks=pytest.mark.long)])
 def load(request: pytest.FixtureRequest, mesh: Playground) -> Iterator[Load]:
     """Calls all through a test, none of which may be lost, with health checks and without."""
     frontend = mesh.proxies["frontend"]
@@ -153,6 +153,7 @@ def test_an_instance_that_is_not_ready_and_then_stopped_loses_nothing(
     mesh.control_plane.delete(*goes.dataplanes())
 
 
+@pytest.mark.parametrize("load", ["unchecked", "checked"], indirect=True)
 def test_an_instance_that_moves_loses_nothing(
     mesh: Playground, koguma: Koguma, load: Load, goes: Workloads, tmp_path: Path
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -15,6 +16,7 @@ import pytest
 from tests.support.control_plane import KOGUMA, ControlPlane
 from tests.support.grpc_calls import GRPC_JS, Calls
 from tests.support.grpc_service import NAME, GrpcService
+from tests.support.loopback import new_address
 from tests.support.mesh import (
     MESH,
     Document,
@@ -85,7 +87,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ControlPl
         yield control_plane, {name: opened.enter_context(GrpcService(name)) for name in (V1, V2)}
 
 
-@pytest.fixture(params=["python", pytest.param("node", marks=NO_NODE)])
+@pytest.fixture(params=["python", pytest.param("node", marks=[NO_NODE, pytest.mark.long])])
 def mesh(
     request: pytest.FixtureRequest, served: tuple[ControlPlane, dict[str, GrpcService]], tmp_path: Path
 ) -> Iterator[Mesh]:
@@ -106,6 +108,7 @@ def bootstrap(control_plane: ControlPlane, folder: Path) -> Path:
     return file
 
 
+@pytest.mark.parametrize("mesh", ["python", pytest.param("node", marks=NO_NODE)], indirect=True)
 @pytest.mark.parametrize("target", ["xds:///backend:80", "xds:///backend"])
 def test_a_service_is_called_by_its_name(mesh: Mesh, target: str) -> None:
     with mesh.call(target) as calls:
@@ -113,13 +116,25 @@ def test_a_service_is_called_by_its_name(mesh: Mesh, target: str) -> None:
         assert set(calls.until(V2, 1)) == {V1, V2}
 
 
+def test_a_library_that_can_goes_to_the_next_control_plane_when_the_first_is_gone(mesh: Mesh) -> None:
+    if mesh.library != "python":
+        pytest.skip("whether it knows gRFC A71 is up to the library")
+    file = bootstrap(mesh.control_plane, mesh.folder)
+    data = json.loads(file.read_text())
+    (there,) = data["xds_servers"]
+    file.write_text(json.dumps({**data, "xds_servers": [{**there, "server_uri": str(new_address())}, there]}))
+
+    with Calls("python", "xds:///backend:80", file, mesh.folder / "calls.log") as calls:
+        calls.until(V1, 1)
+
+
 def test_a_timeout_of_the_mesh_ends_a_call(mesh: Mesh) -> None:
     timeout = policy("MeshTimeout", "short", service_item("backend", request_timeout("300ms")))
     with mesh.call("xds:///backend:80") as calls:
         calls.until(V1, 1)
-        for service in mesh.services.values():
-            service.on(NAME, delay=5.0)
         with mesh.having(timeout):
+            for service in mesh.services.values():
+                service.on(NAME, delay=2.0)
             calls.until("DEADLINE_EXCEEDED", 2)
 
 

@@ -94,6 +94,21 @@ def test_a_change_is_in_force_when_apply_returns(mesh: Playground, koguma: Kogum
     assert "3 of 3 proxies have it" in deleted.out
 
 
+def test_a_rollback_is_in_force_as_an_edit_is(mesh: Playground, koguma: Koguma, tmp_path: Path) -> None:
+    applied(koguma, tmp_path, timeout("7s"))
+    before = json.loads(koguma("history", "-o", "json").out)["newest"]
+    applied(koguma, tmp_path, timeout("9s"))
+    compared = koguma("diff", str(before), "--proxies").lines
+
+    ended = koguma("rollback", str(before), "--wait")
+    assert ended.status == 0, ended.err
+    assert ended.lines[0] == "MeshTimeout default/timeout Updated"
+    assert "3 of 3 proxies have it, 0 refused" in ended.out
+    assert all(timeouts(mesh.envoys[name])["/"] == "7s" for name in CLIENTS)
+    assert any(line.endswith("route.timeout: 7s → 9s") for line in compared)
+    koguma("delete", "meshtimeout", "timeout", "--wait")
+
+
 def test_a_change_for_nobody_returns_at_once_and_says_so(koguma: Koguma, tmp_path: Path) -> None:
     about_nothing = policy("MeshTimeout", "about-nothing", service_item("nobody", request_timeout("1s")))
 
@@ -129,6 +144,9 @@ def test_what_one_proxy_refuses_is_told_with_the_policy_and_all_else_is_in_force
         one for one in json.loads(koguma("lint", "-o", "json").out)["findings"] if one["code"] == "refused-by-envoy"
     ]
     assert finding["resource"] == "MeshProxyPatch default/patch"
+    of_policy = koguma("inspect", "meshproxypatch", "patch").out
+    assert "refused: the cluster" in of_policy
+    assert "in force" not in of_policy
 
     again = applied(koguma, tmp_path, patch("0s", proxy="frontend-2"))
     assert again.status == 1, "that nothing was changed does not make it good"

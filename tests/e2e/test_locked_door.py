@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import grpc
+import httpx
 import pytest
 import trustme
 import yaml
@@ -20,8 +21,10 @@ from tests.access import forge
 from tests.ads.proxy import Proxy as AdsClient
 from tests.support.client import call
 from tests.support.control_plane import KOGUMA, ControlPlane
+from tests.support.edge import all_to
 from tests.support.envoy import Envoy, envoy_binary
-from tests.support.mesh import MESH, Proxy, mesh_service
+from tests.support.loopback import Address
+from tests.support.mesh import MESH, Proxy, listener, mesh_gateway, mesh_service
 from tests.support.playground import Playground, playground
 from tests.support.processes import Running
 from tests.support.waiting import eventually
@@ -51,7 +54,7 @@ def revoke(control_plane: ControlPlane, *ids: str) -> None:
     control_plane.apply(dict(forge.secret(REVOCATIONS, ",".join(ids).encode(), "default").data))
 
 
-def bootstrap(mesh: Playground, proxy: Proxy, *, delta: bool = True) -> dict[str, Any]:
+def bootstrap(mesh: Playground, proxy: Proxy, *, delta: bool = True, **claims: Any) -> dict[str, Any]:
     """With the token in it, as Kuma's agent has it."""
     body = {
         "mesh": "default",
@@ -59,7 +62,7 @@ def bootstrap(mesh: Playground, proxy: Proxy, *, delta: bool = True) -> dict[str
         "dataplaneResource": yaml.safe_dump(proxy.document),
         "features": ["feature-delta-grpc"] if delta else [],
     }
-    shown = token(proxy.name)
+    shown = token(proxy.name, **claims)
     headers = {"authorization": f"Bearer {shown}"}
     answer = mesh.control_plane.request("POST", "/bootstrap", json.dumps(body).encode(), **headers)
     made: dict[str, Any] = json.loads(answer.raise_for_status().text)
@@ -89,6 +92,18 @@ def test_an_envoy_with_its_token_is_served_until_it_is_revoked_and_goes_on_with_
         eventually(lambda: len(refusals(mesh, proxy)) > 0, within=5)
         assert "it was revoked" in refusals(mesh, proxy)[0]
         assert call(proxy.outbound()).service == "backend"
+
+
+def test_a_builtin_gateway_shows_a_token_for_its_tags(mesh: Playground, tmp_path: Path) -> None:
+    proxy = Proxy("edge", "edge", gateway="BUILTIN")
+    entrance = Address(proxy.host, proxy.port("http"))
+    mesh.control_plane.apply(mesh_gateway("edge", listener(entrance.port)), all_to("backend"))
+
+    with pytest.raises(httpx.HTTPStatusError, match="403"):
+        bootstrap(mesh, proxy, Tags={"kuma.io/service": ["another"]})
+    with Envoy(bootstrap(mesh, proxy, Tags={"kuma.io/service": ["edge"]}), tmp_path) as envoy:
+        envoy.ready()
+        assert call(entrance).service == "backend"
 
 
 def refusals(mesh: Playground, proxy: Proxy) -> list[str]:
@@ -145,6 +160,8 @@ def test_a_token_that_is_replaced_in_its_file_opens_the_door_again(mesh: Playgro
 
         eventually(serves, within=20)
         eventually(lambda: "ready after" in log.read_text())
+        asked = "/meshes/default/dataplanes/rotated/_envoy/server_info"
+        eventually(lambda: mesh.control_plane.request("GET", asked).is_success, within=10)
         assert file.read_text().strip() not in (work / "bootstrap.json").read_text()
         assert {entry.name: oct(entry.stat().st_mode & 0o077) for entry in work.iterdir()} == dict.fromkeys(
             ("bootstrap.json", "dataplane-token.json", "dp.lock", "envoy-admin.sock", "envoy.pid"), "0o0"
@@ -193,7 +210,7 @@ def test_proxies_that_are_not_let_in_end_with_the_reason(mesh: Playground, tmp_p
 # --- workers ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_worker_shows_the_certificate_and_ends_what_is_revoked(tmp_path: Path) -> None:
     """No Envoy is needed for that: streams come to either of two workers, by chance."""
     store = f"sqlite:///{tmp_path / 'store.db'}"
@@ -228,3 +245,47 @@ def stream(control_plane: ControlPlane, trusted: str) -> AdsClient:
     # Each on a connection of its own, so that the kernel spreads them.
     options: dict[str, Any] = {"host": control_plane.ads.host, "use_local_subchannel_pool": 1}
     return AdsClient(control_plane.ads.port, "default.client", metadata, trusted=trusted, **options)
+
+
+# --- gRPC clients without a proxy -------------------------------------------------------------------------------------
+
+
+def grpc_client(name: str) -> dict[str, Any]:
+    gateway = {"type": "DELEGATED", "tags": {"kuma.io/service": name}}
+    labels = {"koguma.io/client": "grpc"}
+    networking = {"address": "127.0.0.1", "gateway": gateway}
+    return {"type": "Dataplane", "mesh": "default", "name": name, "labels": labels, "networking": networking}
+
+
+def test_the_certificate_of_a_grpc_client_is_for_its_own_token_until_that_is_revoked(tmp_path: Path) -> None:
+    mtls = {"enabledBackend": "ca", "backends": [{"name": "ca", "type": "builtin"}]}
+    file, folder, log = tmp_path / "token", tmp_path / "shop", tmp_path / "agent.log"
+    with ControlPlane(tmp_path, **LOCKED) as control_plane:
+        control_plane.apply({**MESH, "mtls": mtls}, grpc_client("shop"), grpc_client("other"))
+        control_plane.apply(*(dict(document.data) for document in forge.signing_keys()[:1]))
+        authority = tmp_path / "work" / "koguma-cp-ca.crt"
+        shown = ("--dataplane-token-file", str(file), "--ca-cert-file", str(authority))
+        line = [str(KOGUMA), "dp", "certificates", "shop", "--dir", str(folder), *shown]
+        line += ["--cp-address", control_plane.api.url]
+
+        file.write_text(other := token("other"))
+        with Running(line, tmp_path / "other.log") as running:
+            assert running.wait(within=30) == 1
+            assert "the token is not for" in running.tail()
+        assert not folder.exists()
+
+        file.write_text(first := token("shop", jti="first"))
+        with Running(line, log) as running:
+            eventually(lambda: log.read_text().count("has a certificate for spiffe://default/shop") == 1, within=30)
+            assert {path.name for path in (folder / "current").iterdir()} == {
+                *("certificate.pem", "key.pem", "authorities.pem")
+            }
+            revoke(control_plane, "first")
+            eventually(lambda: "it was revoked" in log.read_text(), within=20)
+
+            file.write_text(second := token("shop", jti="second"))
+            eventually(lambda: log.read_text().count("has a certificate for") == 2, within=60)
+            assert running.stop() == 0
+        written = log.read_text() + (tmp_path / "other.log").read_text()
+        key = (folder / "current" / "key.pem").read_text().splitlines()[1]
+        assert not [secret for secret in (other, first, second, key) if secret in written]

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.monitoring.expressions import expressions, metrics_of
 from tests.support.client import Answer, call
 from tests.support.loopback import Address
 from tests.support.mesh import Document, mesh_service
@@ -15,6 +16,7 @@ from tests.support.waiting import eventually
 pytestmark = pytest.mark.envoy
 
 FAMILY = re.compile(r"^# TYPE (\S+) ", re.MULTILINE)
+PART = re.compile(r"_(bucket|sum|count)$")
 USED, UNUSED = "envoy_cluster_upstream_rq_total", "envoy_cluster_upstream_rq_tx_reset"
 
 
@@ -81,6 +83,15 @@ def test_a_port_and_a_path_tell_what_the_proxy_did_and_nothing_else(mesh: Playgr
 def test_what_was_never_used_is_told_where_asked_for(mesh: Playground, there: Address, unused: bool) -> None:
     with mesh.having(metrics(there, sidecar={"includeUnused": unused})):
         assert (USED in families(there), UNUSED in families(there)) == (True, unused)
+
+
+def test_everything_of_envoy_that_dashboards_and_alerts_name_is_told(mesh: Playground, there: Address) -> None:
+    named = {name for _, expression in expressions() for name in metrics_of(expression) if name.startswith("envoy_")}
+    with mesh.having(metrics(there, sidecar={"includeUnused": True})):
+        page = families(there)
+
+    assert len(named) > 10
+    assert {PART.sub("", name) for name in named} <= page
 
 
 def test_profiles_and_selectors_choose_by_the_names_that_prometheus_sees(mesh: Playground, there: Address) -> None:

@@ -125,6 +125,37 @@ def test_strict_refuses_plain_text_and_permissive_takes_both(
     eventually(lambda: is_closed(inbound))
 
 
+def test_a_permissive_inbound_counts_who_speaks_plain_text(
+    mesh: Playground, inbound: Address, backend: Address
+) -> None:
+    envoy = mesh.envoys["backend"]
+
+    def counted() -> tuple[int, int]:
+        stats = envoy.stats(r"^http\.backend(_plain_text)?\.downstream_rq_total$")
+        of_tls, of_plain = (f"http.{name}.downstream_rq_total" for name in ("backend", "backend_plain_text"))
+        return stats.get(of_tls, 0), stats.get(of_plain, 0)
+
+    with mesh.having(mesh_with(mode="PERMISSIVE")):
+        eventually(lambda: call(inbound).status == http.HTTPStatus.OK)
+        over_tls, plain = counted()
+        assert call(backend).status == call(inbound).status == http.HTTPStatus.OK
+        eventually(lambda: counted() == (over_tls + 1, plain + 1))
+    eventually(lambda: is_closed(inbound))
+
+
+def test_connections_in_plain_text_are_counted_too(mesh: Playground) -> None:
+    inbound, envoy = mesh.proxies["echo"].inbound, mesh.envoys["echo"]
+    with mesh.having(mesh_with(mode="PERMISSIVE")):
+        eventually(lambda: _is_answered(inbound))
+        assert envoy.stat("tcp.echo_plain_text.downstream_cx_total") > 0
+
+
+def _is_answered(address: Address) -> bool:
+    with Conversation(address) as conversation:
+        conversation.say("hello\n")
+        return conversation.hear() != ""
+
+
 @pytest.mark.parametrize(
     ("name", "leaf", "status"),
     [
@@ -307,6 +338,7 @@ def test_an_authority_of_another_domain_vouches_for_no_name_of_the_mesh(
 
             assert shown(partner.leaf("spiffe://default/frontend")) == 0
             assert shown(partner.leaf("spiffe://partner/x", "spiffe://default/frontend")) == http.HTTPStatus.FORBIDDEN
+            assert shown(partner.leaf("spiffe://partner/x,spiffe://default/frontend")) == http.HTTPStatus.FORBIDDEN
             assert shown(AUTHORITY.leaf(FRONTEND)) == http.HTTPStatus.OK
         finally:
             mesh.control_plane.delete(permission(name="of-both"))

@@ -1,6 +1,7 @@
 """The moves of a running mesh, each under steady traffic through ten Envoys: no request is lost.
 
-Each move is made twice: in peace, and with the control plane killed in its middle and started again.
+Each move is made twice: in peace, and, which takes longer, with the control plane killed in its middle and started
+again.
 """
 
 import http
@@ -45,7 +46,10 @@ def with_mtls(backend: Document, mode: str = "STRICT") -> Document:
     return {**MESH, "mtls": {"enabledBackend": backend["name"], "backends": [{**backend, "mode": mode}]}}
 
 
-@pytest.fixture(scope="module", params=["in peace", "with the control plane killed"])
+KILLED: Final = pytest.param("with the control plane killed", marks=pytest.mark.long)
+
+
+@pytest.fixture(scope="module", params=["in peace", KILLED])
 def mesh(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Playground]:
     folder: Path = tmp_path_factory.mktemp("moves")
     settings = {"KOGUMA_TRUST_PROPAGATION": "0.5"}
@@ -155,12 +159,16 @@ def test_to_another_authority(mesh: Playground, move: Move) -> None:
 
 
 @pytest.mark.usefixtures("strict")
-def test_another_root_of_a_provided_authority(mesh: Playground, move: Move) -> None:
-    first, second = Authority(), Authority()
-    mesh.control_plane.apply(*first.secrets("ca-3"))
-    move.to(with_mtls(provided("ca-3")), is_there=lambda: all_signed_by(mesh, first.certificate))
+@pytest.mark.parametrize(
+    "is_identified", [pytest.param(True, id="identified", marks=pytest.mark.long), pytest.param(False, id="nameless")]
+)
+def test_another_root_of_a_provided_authority(mesh: Playground, move: Move, *, is_identified: bool) -> None:
+    first, second = Authority(is_identified=is_identified), Authority()
+    name = "ca-3" if is_identified else "ca-4"
+    mesh.control_plane.apply(*first.secrets(name))
+    move.to(with_mtls(provided(name)), is_there=lambda: all_signed_by(mesh, first.certificate))
 
-    move.to(*second.secrets("ca-3"), is_there=lambda: all_signed_by(mesh, second.certificate))
+    move.to(*second.secrets(name), is_there=lambda: all_signed_by(mesh, second.certificate))
 
     assert move.lost == []
 

@@ -14,7 +14,9 @@ from tests.support.waiting import eventually, holds
 
 pytestmark = pytest.mark.envoy
 
-OUTAGE = 10.0
+OUTAGES = [(2.0, 0.5), pytest.param(10.0, 0.8, marks=pytest.mark.long)]
+"""How long an outage is, and the share of the traffic that has to be in it: a late start counts more in a short one."""
+
 CONNECTED = "control_plane.connected_state"
 
 
@@ -51,14 +53,20 @@ def reconnected(mesh: Playground) -> bool:
     return mesh.control_plane.metrics()['koguma_proxies{state="in sync"}'] == len(mesh.envoys)
 
 
-def test_ten_seconds_without_a_control_plane_cost_no_request_and_resend_nothing(mesh: Playground) -> None:
+@pytest.mark.parametrize(("outage", "share"), OUTAGES)
+def test_a_time_without_a_control_plane_costs_no_request_and_resends_nothing(
+    mesh: Playground, outage: float, share: float
+) -> None:
+    eventually(lambda: reconnected(mesh), within=15)
+    mesh.control_plane.apply(on_route("2s"))
+    eventually(lambda: timeouts(mesh.envoys["frontend"])["/slow"] == "2s", within=15)
     before = {name: settled(envoy) for name, envoy in mesh.envoys.items()}
     with Traffic(mesh.proxies["frontend"].outbound(), per_second=50) as traffic:
         eventually(lambda: len(traffic.outcomes) > 20)
         mesh.control_plane.stop()
         began = time.monotonic()
         eventually(lambda: disconnected(mesh))
-        holds(lambda: nobody_listens(mesh), during=OUTAGE - (time.monotonic() - began), every=0.2)
+        holds(lambda: nobody_listens(mesh), during=outage - (time.monotonic() - began), every=0.2)
         during = len(traffic.since(began))
         mesh.control_plane.start().ready()
         eventually(lambda: reconnected(mesh), within=15)
@@ -67,7 +75,7 @@ def test_ten_seconds_without_a_control_plane_cost_no_request_and_resend_nothing(
         after = {name: settled(envoy) for name, envoy in mesh.envoys.items()}
 
     assert traffic.failures == []
-    assert during > OUTAGE * 50 * 0.8, "too little traffic to tell"
+    assert during > outage * 50 * share, "too little traffic to tell"
     assert changed(before["backend"], after["backend"]) == {}
     assert sum(changed(before["frontend"], after["frontend"]).values()) == 1, "more than the one edit was sent"
     taken = [(event["proxy"], event["type"]) for event in mesh.control_plane.events("resources.accepted")]

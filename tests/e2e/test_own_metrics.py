@@ -30,6 +30,8 @@ def test_a_change_is_counted_all_the_way_and_every_series_is_documented(empty_me
     empty_mesh.client("bystander", "other")
     empty_mesh.ready()
     eventually(lambda: empty_mesh.control_plane.metrics()['koguma_proxies{state="in sync"}'] == 4)
+    in_sync = 'koguma_dataplanes{mesh="default",state="in sync"}'
+    eventually(lambda: empty_mesh.control_plane.metrics().get(in_sync) == 4)
     before = empty_mesh.control_plane.metrics()
 
     empty_mesh.control_plane.apply(timeout("2s"))
@@ -67,6 +69,10 @@ def test_a_change_is_counted_all_the_way_and_every_series_is_documented(empty_me
     assert documented - served <= {  # those that count what did not happen here
         "koguma_ads_streams_refused_total",
         "koguma_ads_nacks_total",
+        "koguma_certificates_remaining_ratio",
         "koguma_certificates_remaining_seconds",
+        "koguma_findings",
+        "koguma_store_errors_total",
         "koguma_self_checks_total",
+        "koguma_spans_total",
     }

@@ -7,7 +7,8 @@ from tests.support.mesh import mesh_service, policy, request_timeout, route_item
 from tests.support.playground import Playground, timeouts
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.envoy
+# The rows of the demo are shorter: two frontends with a time-out of each path.
+pytestmark = [pytest.mark.envoy, pytest.mark.long]
 
 SLOW, ELSE = "/slow-endpoint", "/"
 NEVER = 5.0

@@ -190,7 +190,7 @@ def test_half_a_request_is_not_waited_for(mesh: Playground, backend: Address, ot
             assert the_rest_is_taken(patient)
 
 
-@pytest.mark.parametrize("field", ["requestTimeout", "maxStreamDuration"])
+@pytest.mark.parametrize("field", ["requestTimeout", pytest.param("maxStreamDuration", marks=pytest.mark.long)])
 def test_a_request_may_take_so_long_even_if_its_answer_has_begun(
     mesh: Playground, backend: Address, other: Address, field: str
 ) -> None:
@@ -233,10 +233,10 @@ def test_a_connection_is_replaced_when_it_is_old(mesh: Playground, backend: Addr
 @pytest.mark.parametrize(
     ("limit", "field"),
     [
-        ("requestTimeout", "from"),
         ("requestTimeout", "rules"),
-        ("streamIdleTimeout", "rules"),
-        ("maxStreamDuration", "rules"),
+        pytest.param("requestTimeout", "from", marks=pytest.mark.long),
+        pytest.param("streamIdleTimeout", "rules", marks=pytest.mark.long),
+        pytest.param("maxStreamDuration", "rules", marks=pytest.mark.long),
     ],
 )
 def test_a_server_limits_what_it_is_asked_itself(mesh: Playground, limit: str, field: str) -> None:

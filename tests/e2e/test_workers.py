@@ -103,6 +103,8 @@ def test_a_change_reaches_the_proxies_of_every_worker(mesh: Playground) -> None:
     mesh.control_plane.apply(timeout("3s"))
 
     eventually(lambda: everybody_has(mesh, "3s"))
+    in_sync = 'koguma_dataplanes{mesh="default",state="in sync",worker="api"}'
+    eventually(lambda: mesh.control_plane.metrics().get(in_sync) == PROXIES + 1)
 
 
 def test_a_worker_that_dies_is_replaced_and_no_request_fails(mesh: Playground) -> None:

@@ -13,11 +13,14 @@ from envoy.extensions.filters.network.http_connection_manager.v3.http_connection
     HttpConnectionManager,
 )
 from envoy.extensions.filters.network.tcp_proxy.v3.tcp_proxy_pb2 import TcpProxy
+from envoy.extensions.transport_sockets.tls.v3.tls_pb2 import UpstreamTlsContext
 from envoy.extensions.upstreams.http.v3.http_protocol_options_pb2 import HttpProtocolOptions
 
 from cp.model.duration import Duration
 from cp.translate.packing import CLUSTER, LISTENER, ROUTES
 from cp.translate.snapshot import Snapshot
+from tests.oracle.clients import takes
+from tests.oracle.door import Client
 
 Fields = dict[tuple[str, str], Any]
 
@@ -58,6 +61,18 @@ class DecodedSnapshot:
     def row(self, manager: HttpConnectionManager, index: int) -> Route:
         (host,) = self.table(manager).virtual_hosts
         return host.routes[index]
+
+    def row_for(self, manager: HttpConnectionManager, client: Client | None) -> Route:
+        """The first row of an inbound that takes a client's requests."""
+        (host,) = self.table(manager).virtual_hosts
+        return next(row for row in host.routes if takes(row, client))
+
+    def shown_to(self, cluster: str) -> str | None:
+        """The server name that is asked for there over TLS; None in plain text."""
+        packed = self._snapshot.get(CLUSTER, cluster)
+        assert packed is not None
+        context = UpstreamTlsContext()
+        return context.sni if Cluster.FromString(packed.body).transport_socket.typed_config.Unpack(context) else None
 
     def cluster(self, name: str) -> Fields:
         """The timeouts of a cluster."""

@@ -51,8 +51,10 @@ def test_all_answers_are_drawn() -> None:
         world, compiler = mesh_of(seed, KINDS).world(), Compiler(policies())
         for dataplane, _, call in calls(world, Random(seed)):
             drawn |= {answer for *_, answer in explained(world, explain(compiler, policies(), world, dataplane, call))}
+        if drawn == {REFUSED, LET_IN, LOGGED}:
+            return
 
-    assert drawn == {REFUSED, LET_IN, LOGGED}
+    raise AssertionError(f"only {drawn}")
 
 
 def servers(world: World) -> dict[str, Resource]:

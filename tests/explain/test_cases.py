@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cp.cli.explained import lines
+from cp.cli.explained import TextWidth, lines
 from cp.cli.output import as_json
 from cp.insight.explain import explain, parse_call
 from cp.model.names import Key
@@ -49,4 +49,4 @@ def _explained(case: Case, question: dict[str, Any]) -> dict[str, Any]:
 
 
 def _text(explained: dict[str, Any]) -> str:
-    return "".join(f"{line}\n" for line, _ in lines(explained, 1000))
+    return "".join(f"{line}\n" for line, _ in lines(explained, TextWidth(1000)))

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from cp.cli.explained import lines
+from cp.cli.explained import TextWidth, lines
 from cp.insight.explain import AmbiguousCall, CallQuery, explain
 from cp.translate.compiler import Compiler
 from cp.translate.view.proxies import outbounds
@@ -30,5 +30,5 @@ def test_every_call_of_a_case_can_be_explained(case: Case) -> None:
             explained = explain(compiler, policies(), world, dataplane, call)
 
             assert json.dumps(explained.as_json())
-            assert list(lines(explained.as_json(), 100))
+            assert list(lines(explained.as_json(), TextWidth(100)))
             assert all(value.winner.level for value in explained.values)

@@ -23,7 +23,7 @@ from tests.snapshots import policies
         ("backend?x", CallQuery("GET", "backend", None, "/?x")),
         ("/a", CallQuery("GET", "", None, "/a")),
         ("http://[::1]:80/a#part", CallQuery("GET", "::1", 80, "/a")),
-        ("tcp://redis:6379", CallQuery("GET", "redis", 6379, "/")),
+        ("tcp://redis:6379", CallQuery("GET", "redis", 6379, "/", scheme="tcp")),
         ("http://backend/ä", CallQuery("GET", "backend", None, "/%C3%A4")),
         ("http://backend/%20a/../b", CallQuery("GET", "backend", None, "/%20a/../b")),
     ],
@@ -45,6 +45,12 @@ def test_an_invalid_call_is_answered_with_an_example(call: str, headers: tuple[s
         parse_call(call, headers)
 
     assert "write for example" in error.value.hint
+
+
+def test_a_host_is_that_of_the_url_alone() -> None:
+    """A gateway tells listeners apart by it, before and after TLS; in a header it would be read by half."""
+    with pytest.raises(AmbiguousCall, match="that of its URL"):
+        parse_call("https://shop.example/", ("Host: blog.example",))
 
 
 def service(name: str, *ports: int) -> dict[str, Any]:
@@ -98,7 +104,9 @@ def explained(call: str, *documents: dict[str, Any]) -> Explanation:
     ],
 )
 def test_an_outbound_is_found_by_its_service_or_its_address(call: str, port: int) -> None:
-    assert explained(call).outbound.port == port
+    outbound = explained(call).outbound
+    assert outbound is not None
+    assert outbound.port == port
 
 
 @pytest.mark.parametrize(
@@ -128,7 +136,9 @@ def test_an_ambiguous_call_lists_the_outbounds_that_it_could_mean(call: str, mes
 
 
 def test_a_proxy_with_one_outbound_needs_no_host() -> None:
-    assert explained("/a", dict(MESH.data), service("orders", 8080), client(to(1, "orders", 8080))).outbound.port == 1
+    outbound = explained("/a", dict(MESH.data), service("orders", 8080), client(to(1, "orders", 8080))).outbound
+    assert outbound is not None
+    assert outbound.port == 1
 
 
 def test_a_call_of_a_proxy_without_outbounds_is_an_error() -> None:

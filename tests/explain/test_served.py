@@ -10,6 +10,7 @@ from envoy.extensions.filters.network.http_connection_manager.v3.http_connection
     HttpConnectionManager,
 )
 
+from cp.identity.identities import identity_of
 from cp.insight.explain import CallQuery, Explanation, explain
 from cp.insight.explain.model import ENVOY, FieldValue
 from cp.model.duration import Duration
@@ -19,6 +20,7 @@ from cp.resources.world import World
 from cp.translate.compiler import Compiler
 from cp.translate.view.proxies import OutboundAddress, outbounds
 from tests.explain.served import CONDITIONS, DecodedSnapshot, Fields, manager_fields, row_fields, tcp_fields
+from tests.oracle.door import Client
 from tests.random_mesh import CALLS, PATHS, Mesh, dataplanes, for_meshes
 from tests.snapshots import policies
 
@@ -61,7 +63,10 @@ def test_limits_of_servers_are_those_that_their_proxies_are_served(mesh: Mesh) -
                 server = next(proxy for proxy in dataplanes(world) if proxy.name == name)
                 if len(server.spec.networking.inbound) > 1 or is_grpc_client(server):
                     continue
-                served = inbound_fields(DecodedSnapshot(compiler.snapshot(world, server)), server)
+                shown = DecodedSnapshot(compiler.snapshot(world, dataplane)).shown_to(hop.cluster)
+                identity = identity_of(world, dataplane) if shown is not None else None
+                client = None if identity is None or shown is None else Client(identity.uris, shown)
+                served = inbound_fields(DecodedSnapshot(compiler.snapshot(world, server)), server, client)
 
                 assert limits == {key: served[key] for key in limits if key in served}
 
@@ -135,17 +140,19 @@ def served_fields(snapshot: DecodedSnapshot, address: OutboundAddress, explanati
     if not isinstance(last_filter, HttpConnectionManager):
         return tcp_fields(last_filter)
     row = explanation.outcome.row
+    assert explanation.outbound is not None
     section = "grpc" if explanation.outbound.protocol == "grpc" else "http"
     return manager_fields(last_filter) | (
         {} if row is None else row_fields(snapshot.row(last_filter, row.index), section)
     )
 
 
-def inbound_fields(snapshot: DecodedSnapshot, server: Resource) -> Fields:
+def inbound_fields(snapshot: DecodedSnapshot, server: Resource, client: Client | None) -> Fields:
+    """What holds for a client; without one, for a caller in plain text."""
     networking = server.spec.networking
     (inbound,) = networking.inbound
     last_filter = snapshot.listener(networking.address, inbound.port)
     cluster_fields = snapshot.cluster(f"localhost:{inbound.service_port}")
     if not isinstance(last_filter, HttpConnectionManager):
         return cluster_fields | tcp_fields(last_filter)
-    return cluster_fields | manager_fields(last_filter) | row_fields(snapshot.row(last_filter, 0), "http")
+    return cluster_fields | manager_fields(last_filter) | row_fields(snapshot.row_for(last_filter, client), "http")

@@ -83,12 +83,13 @@ def pair_of(
     begins: float = NOW - 60,
     ends: float = NOW + YEAR,
     issuer: Authority | None = None,
+    subject: x509.Name = _SUBJECT,
 ) -> KeyPair:
     """Any certificate with its key: signed by itself, or by an authority."""
     builder = (
         x509.CertificateBuilder()
-        .subject_name(_SUBJECT)
-        .issuer_name(_SUBJECT if issuer is None else issuer.certificate.subject)
+        .subject_name(subject)
+        .issuer_name(subject if issuer is None else issuer.certificate.subject)
         .public_key(key.public_key())
         .serial_number(1)
         .not_valid_before(instant(begins))

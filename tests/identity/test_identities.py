@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import structlog
 from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
 from envoy.extensions.transport_sockets.tls.v3.secret_pb2 import Secret
 
 from cp.ads.connection import Connection
@@ -35,7 +36,19 @@ from cp.translate.compiler import CompiledProxy
 from cp.translate.packing import SECRET
 from generators.envoy.names import mesh_identity
 from generators.envoy.permissions import uri_conditions
-from tests.identity.meshes import NOW, PLAIN, dataplane, mesh, new_authority, provided, proxy, trusting, world
+from tests.identity.meshes import CA as IS_AUTHORITY
+from tests.identity.meshes import (
+    NOW,
+    PLAIN,
+    dataplane,
+    mesh,
+    new_authority,
+    pair_of,
+    provided,
+    proxy,
+    trusting,
+    world,
+)
 from tests.support.waiting import eventually_on_loop
 
 DAY = 86_400.0
@@ -127,6 +140,28 @@ def test_each_connected_proxy_gets_a_certificate_of_its_own() -> None:
             leaf(web).verify_directly_issued_by(CA.certificate)
 
     run(test, *MESH)
+
+
+def test_beside_a_root_that_envoy_takes_for_it_an_authority_is_known_by_its_number() -> None:
+    def number(others: str) -> int | None:
+        numbers: list[int | None] = []
+
+        async def test(rig: Rig) -> None:
+            async with rig.connected("web-1"):
+                issuer = leaf(await rig.certificate("web-1")).extensions.get_extension_for_class(
+                    x509.AuthorityKeyIdentifier
+                )
+                numbers.append(issuer.value.authority_cert_serial_number)
+
+        trust = {"trustDomain": "default", "caBundles": [{"type": "Pem", "pem": {"value": others}}]}
+        key = Key("MeshTrust", "default", "others")
+        document = Document(key, {"type": key.type, "mesh": key.mesh, "name": key.name, "spec": trust})
+        run(test, *MESH, document)
+        return numbers[0]
+
+    nameless = pair_of(ec.generate_private_key(ec.SECP256R1()), IS_AUTHORITY, subject=CA.certificate.subject)
+    assert number(nameless.certificate.decode()) == CA.certificate.serial_number
+    assert number(new_authority()[1].certificates) is None
 
 
 def test_what_is_shown_of_a_configuration_has_no_key() -> None:
@@ -389,6 +424,7 @@ def test_a_certificate_that_ends_with_its_authority_is_issued_once() -> None:
     assert identities.due() == frozenset()
     assert identities.part(of, proxy(of)) is part
     assert identities.remaining() == {"default": 1.0}
+    assert 0 < identities.remaining_ratio()["default"] < 0.001
 
 
 def test_what_is_told_of_a_certificate() -> None:

@@ -23,7 +23,8 @@ from cp.resources.world import World
 from cp.serving.identities import Signers
 from cp.serving.trust_keeper import LocalTrust, TrustKeeper, TrustSources
 from cp.store.memory import MemoryStore
-from cp.store.port import Delete, Put, ReadOnly, Stored, Unusable
+from cp.store.port import UNKNOWN, Author, Delete, Put, ReadOnly, Stored, Unusable
+from cp.store.roster import Fence
 from tests.identity.meshes import KINDS, NOW, PLAIN, SERVICE, dataplane, mesh, new_authority, secret
 from tests.identity.test_trust_keeper import BEHIND, IN_SYNC, FolderStore, Rig, run
 
@@ -209,10 +210,10 @@ def test_a_mesh_trust_that_somebody_has_just_written_is_not_overwritten() -> Non
 class StoreWithFolder(MemoryStore):
     """A store whose MeshTrusts are in a folder."""
 
-    async def write(self, *writes: Put | Delete) -> int:
+    async def write(self, *writes: Put | Delete, author: Author = UNKNOWN, fence: Fence | None = None) -> int:
         if any(write.key.type == "MeshTrust" for write in writes):
             raise ReadOnly("edit it there")
-        return await super().write(*writes)
+        return await super().write(*writes, author=author, fence=fence)
 
 
 def test_a_mesh_trust_in_a_folder_keeps_no_record_alive() -> None:
@@ -471,9 +472,33 @@ def test_nobody_signs_for_the_trust_domain_of_another_mesh(
 
         for _ in range(3):
             await keeper.sweep(await rig.world())
-        revision = await rig.store.revision()
+        await assert_that_nothing_is_written(rig, keeper)
+
+    run(test)
+
+
+async def assert_that_nothing_is_written(rig: Rig, keeper: TrustKeeper) -> None:
+    """Neither a revision nor the attempt at one, such as to delete what is not there, which the log would tell."""
+    revision = await rig.store.revision()
+    with structlog.testing.capture_logs() as logs:
         await keeper.sweep(await rig.world())
-        assert await rig.store.revision() == revision, "what is refused is not written again and again"
+    assert await rig.store.revision() == revision
+    assert "trust.changed" not in {line["event"] for line in logs}
+
+
+@pytest.mark.parametrize("makes_trust", [True, False])
+def test_who_turns_to_a_refused_domain_is_written_once_and_forgotten_when_all_has_expired(*, makes_trust: bool) -> None:
+    provider = {**GENERATED, "meshTrustCreation": "Enabled" if makes_trust else "Disabled"}
+
+    async def test(rig: Rig) -> None:
+        await rig.write(PLAIN, PROD, of_domain("default", "default.here.local"))
+        await rig.at(100)
+        assert (await record(rig)).signer
+
+        await rig.write(of_domain("default", "prod", provider))  # which fails if it never comes to an end
+        for seconds in (101, 10_000, 400 * 86_400):
+            await rig.at(seconds)
+            await assert_that_nothing_is_written(rig, rig.keeper())
 
     run(test)
 

@@ -119,6 +119,16 @@ def test_authorities_with_one_name_are_told_apart_by_what_they_issue() -> None:
     assert named(nameless).authority_cert_serial_number == nameless.certificate.serial_number
 
 
+def test_beside_a_nameless_authority_of_its_name_the_number_tells_who_issued_it() -> None:
+    [certificate] = certificates(issue(CA, identity(), NOW, has_twin=True))
+
+    issuer = certificate.extensions.get_extension_for_class(x509.AuthorityKeyIdentifier).value
+    of = CA.certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier)
+    assert issuer.key_identifier == of.value.digest
+    assert issuer.authority_cert_serial_number == CA.certificate.serial_number
+    assert [name.value for name in issuer.authority_cert_issuer or ()] == [CA.certificate.issuer]
+
+
 def test_nothing_shows_its_key() -> None:
     leaf = issue(CA, identity(), NOW)
 

@@ -25,7 +25,8 @@ from cp.resources.world import World
 from cp.serving.delivery import Presence, ProxyState
 from cp.serving.trust_keeper import LocalTrust, TrustKeeper, TrustSources
 from cp.store.memory import MemoryStore
-from cp.store.port import Conflict, Delete, Put, ReadOnly
+from cp.store.port import UNKNOWN, Author, Conflict, Delete, Put, ReadOnly
+from cp.store.roster import Fence
 from tests.identity.meshes import KINDS, NOW, PLAIN, SERVICE, dataplane, mesh, new_authority, provided, secret
 
 PROXY = dataplane(SERVICE)
@@ -222,6 +223,107 @@ def test_a_proxy_that_is_behind_holds_a_rotation_up_and_not_for_ever() -> None:
     run(test)
 
 
+async def told(rig: Rig) -> list[str]:
+    """What is said of the moves of the mesh."""
+    moves = await rig.keeper().moves(await rig.world(), "default")
+    return [sentence for move in moves for sentence in move.sentences]
+
+
+async def warned(rig: Rig) -> list[str]:
+    moves = await rig.keeper().moves(await rig.world(), "default")
+    return [f"{finding.code} {finding.path}" for move in moves for finding in move.findings()]
+
+
+def test_a_rotation_names_the_proxies_that_it_waits_for_and_says_until_when() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.write(PROXY, mesh())
+        rig.show(BEHIND)
+        await rig.write(mesh("ca-2"))
+        await rig.at(30)
+        [behind] = await told(rig)
+        rig.show(IN_SYNC)
+        [ready] = await told(rig)
+
+        signs = "the authority `ca-2` signs as soon as every proxy trusts it"
+        assert behind == f"{signs}; it waits for web-1 (has not answered), until 2027-01-15 08:01:00 UTC at the latest"
+        assert ready == f"{signs}, not before 2027-01-15 08:00:10 UTC"
+        assert await warned(rig) == []
+
+    run(test)
+
+
+def test_an_authority_that_is_still_to_be_made_or_trusted_is_told_of() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.store.write(Put(PROXY), Put(mesh()))
+        rig.show(IN_SYNC)
+        assert await told(rig) == ["an authority is being made, and signs as soon as every proxy trusts it"]
+
+        await rig.swept()
+        assert await told(rig) == []
+
+        await rig.write(mesh("ca-2"))
+        await rig.store.write(Delete(trust_key("default"), await revision_of(rig, trust_key("default"))))
+        assert "the authority `ca-2` signs as soon as" in (await told(rig))[0]
+
+    run(test)
+
+
+async def revision_of(rig: Rig, key: Key) -> int:
+    found = await rig.store.get(key)
+    assert found is not None
+    return found.revision
+
+
+def test_callers_that_wait_name_who_has_no_certificate_and_that_there_is_no_end() -> None:
+    async def test(rig: Rig) -> None:
+        rig.show(IN_SYNC, None)
+        await rig.write(PROXY, mesh(mode="PERMISSIVE"))
+        await rig.at(100)
+
+        [sentence] = await told(rig)
+
+        assert sentence.endswith("it waits for web-1 (has no certificate yet), without an end")
+        assert await warned(rig) == ["move-waits mtls.backends[0]"]
+
+    run(test)
+
+
+def test_a_proxy_that_is_away_is_waited_for_and_then_passed_over_and_named_both_times() -> None:
+    async def test(rig: Rig) -> None:
+        rig.show(IN_SYNC)
+        await rig.write(PROXY, mesh(mode="PERMISSIVE"))
+        rig.states[PROXY.key] = Presence(OFFLINE, None, (_ended(NOW + 5),))
+        await rig.at(20)
+        [away] = await told(rig)
+        await rig.at(65)
+        [passed] = await told(rig)
+
+        until = "2027-01-15 08:01:05 UTC"
+        assert f"web-1 (is away, and expected back until {until}), until {until} at the latest" in away
+        assert passed.startswith(
+            "nobody waits for those that are not connected, web-1: calls to them over TLS are lost"
+        )
+        assert await warned(rig) == ["move-waits mtls.backends[0]"]
+
+    run(test)
+
+
+def test_the_log_names_who_is_waited_for_once() -> None:
+    async def test(rig: Rig) -> None:
+        keeper = rig.keeper()
+        rig.show(BEHIND)
+        await rig.store.write(Put(PROXY), Put(mesh(mode="PERMISSIVE")))
+        with structlog.testing.capture_logs() as logs:
+            await rig.swept(keeper)
+            for seconds in (20, 21, 22):
+                rig.now = NOW + seconds
+                await rig.swept(keeper)
+
+        assert [line["proxies"] for line in logs if line["event"] == "trust.waits"] == [["web-1"]]
+
+    run(test)
+
+
 def test_the_old_authority_goes_when_all_that_it_signed_has_expired_and_its_key_with_it() -> None:
     async def test(rig: Rig) -> None:
         await rig.write(mesh())
@@ -336,7 +438,7 @@ class FolderStore:
     async def get(self, key: Key) -> None:
         return None
 
-    async def write(self, *writes: Put | Delete) -> int:
+    async def write(self, *writes: Put | Delete, author: Author = UNKNOWN, fence: Fence | None = None) -> int:
         raise ReadOnly("edit it there")
 
 
@@ -376,7 +478,7 @@ def test_in_a_folder_callers_speak_tls_at_once_unless_it_was_switched_on_just_no
 
 def test_a_conflict_is_left_to_whoever_was_first() -> None:
     class Late(MemoryStore):
-        async def write(self, *writes: Put | Delete) -> int:
+        async def write(self, *writes: Put | Delete, author: Author = UNKNOWN, fence: Fence | None = None) -> int:
             raise Conflict(writes[0].key, 0, 1)
 
     async def test(rig: Rig) -> None:

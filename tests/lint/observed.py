@@ -10,15 +10,18 @@ from typing import Any
 
 import msgspec
 
+from cp.policies import Policy
 from cp.resources.world import World
-from cp.rules import PolicyRules
+from cp.rules import InboundRules, PolicyRules, meets
 from cp.translate.compiler import CompiledProxy, Compiler
-from cp.translate.effective import Effective, Rules, rules_of
+from cp.translate.effective import Effective, Rules, has_hook, rules_of
 from cp.translate.fragments import Fragment, build
+from cp.translate.gateway import GatewayResult, HostResult
 from cp.translate.outbound import OutboundResult
 from cp.translate.view.proxies import inbounds
 from generators.proxy import Sidecar
-from tests.random_mesh.words import SERVICES, TEAMS
+from tests.random_mesh.confs import SERVER_NAMES
+from tests.random_mesh.words import MISSING, SERVICES, TEAMS
 from tests.snapshots import policies
 
 Observed = dict[Any, Any]
@@ -28,7 +31,7 @@ PASSTHROUGH = "MeshPassthrough"
 ABOUT_TLS = {"MeshTLS", "MeshTrafficPermission"}
 """Without TLS they do nothing."""
 
-BY_IDENTITY = {"MeshFaultInjection", "MeshRateLimit"}
+BY_IDENTITY = {"MeshAccessLog", "MeshFaultInjection", "MeshRateLimit", "MeshTimeout"}
 """They tell clients apart by what only TLS shows."""
 
 
@@ -51,7 +54,10 @@ def _of_proxy(rules: Rules, proxy: CompiledProxy) -> Observed:
         "outbounds": {
             entry.address: _of_entry(entry, is_whole=entry.address.destination in whole) for entry in entries
         },
-        "upstreams": {
+        "gateway": _of_gateway(proxy.proxy_class.gateway, proxy),
+        "upstreams": {}
+        if proxy.proxy_class.gateway is not None
+        else {
             destination: _values(upstream.effective)
             if destination in whole
             else [_bodies(part) for part in upstream.fragments]
@@ -70,6 +76,42 @@ def _of_proxy(rules: Rules, proxy: CompiledProxy) -> Observed:
             if of.shape.single and of.proxy and (kind != PASSTHROUGH or proxy.capture_result is not None)
         },
     }
+
+
+def _of_gateway(gateway: GatewayResult | None, proxy: CompiledProxy) -> Observed:
+    """What holds at each hostname, for each of its routes and for clients, of policies that write something there."""
+    if gateway is None:
+        return {}
+    return {
+        "hosts": {key: _of_host(host) for key, host in gateway.hosts.items()},
+        "clients": {key: _of_kinds(chain.entrance, "entrance") for key, chain in gateway.chains.items()},
+        "clusters": {
+            key: _of_kinds(upstream.effective, "cluster", "endpoints", "arrange")
+            for key, upstream in proxy.proxy_class.backends.items()
+        },
+    }
+
+
+def _of_host(host: HostResult) -> Observed:
+    """A row by what it does, and not by how it is called: names are in what is served."""
+    hooks = ("listener", "route", "routes_with_own_confs")
+    return {
+        "confs": _of_kinds(host.effective, *hooks),
+        "rows": [replace(row, name="", owner="") for row in host.routes],
+        "of routes": [_of_kinds(host.of_routes.get(row.owner, host.effective), *hooks) for row in host.routes],
+    }
+
+
+def _of_kinds(effective: Effective, *hooks: str) -> Observed:
+    """What holds of the policies that fill in one of some hooks."""
+    kinds = {policy.kind.name for policy in policies() if has_hook(policy, *hooks) and _is_about(policy, hooks)}
+    return {kind: conf for kind, conf in _values(effective).items() if kind in kinds}
+
+
+def _is_about(policy: Policy[Any], hooks: tuple[str, ...]) -> bool:
+    """Whether a policy is about calls, or the hooks are for clients."""
+    shape = policy.kind.policy
+    return hooks == ("entrance",) or (shape is not None and shape.to)
 
 
 def _of_entry(entry: OutboundResult, *, is_whole: bool) -> Observed:
@@ -119,9 +161,21 @@ def _of_clients(rules: PolicyRules, index: int, clients: list[Mapping[str, str]]
         for tags in clients:
             if (rule := rules.from_(index).of(tags)) is not None:
                 confs[tuple(tags.items())] = rule.combined.conf.value
-    for client_rule in rules.inbound(index).with_matches if has_tls else ():
-        confs.setdefault(msgspec.json.encode(client_rule.match), client_rule.combined.conf.value)
+    if has_tls and rules.shape.fields_of_clients:
+        return confs | dict(_merged_for_some(rules.inbound(index)))
+    for some in rules.inbound(index).for_some if has_tls else ():
+        confs.setdefault(msgspec.json.encode(some.match), some.combined.conf.value)
     return confs
+
+
+def _merged_for_some(rules: InboundRules) -> Iterator[tuple[bytes, Any]]:
+    """Of whoever could call and gets something else than all others."""
+    for_all = rules.for_all.conf.value if rules.for_all is not None else {}
+    for service, server_name in product((*SERVICES, MISSING), (*SERVER_NAMES, "")):
+        met = (some for some in rules.for_some if meets(some.match, [f"spiffe://default/{service}"], server_name))
+        conf = next((some.combined.conf.value for some in met), for_all)
+        if conf != for_all:
+            yield f"{service} {server_name}".encode(), conf
 
 
 def _tags_of_clients() -> Iterator[Mapping[str, str]]:

@@ -2,8 +2,24 @@
 
 from __future__ import annotations
 
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from cp.identity.authority import Authority, KeyPair, authority
 from cp.insight.lint import lint
-from tests.identity.meshes import NOW, YEAR, dataplane, mesh, new_authority, provided, secret, trusting, world
+from tests.identity.meshes import (
+    CA,
+    NOW,
+    YEAR,
+    dataplane,
+    mesh,
+    new_authority,
+    pair_of,
+    provided,
+    secret,
+    trusting,
+    world,
+)
 from tests.snapshots import policies
 
 DAY = 86_400.0
@@ -59,3 +75,28 @@ def test_a_proxy_with_too_many_names_is_told_that_it_gets_no_certificate() -> No
 
     assert not found(198)  # beside the two names of the service
     assert found(199) == ["has 201 names by its tags, and a certificate at most 200: it gets none"]
+
+
+def nameless() -> KeyPair:
+    """An authority with the subject of all new ones, and no identifier."""
+    subject = new_authority()[1].certificate.subject
+    return pair_of(ec.generate_private_key(ec.SECP256R1()), CA, subject=subject)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_told"),
+    [
+        (new_authority()[0], nameless(), True),
+        (nameless(), new_authority()[0], False),  # new certificates tell whose they are, and old ones did
+        (nameless(), nameless(), False),
+        (new_authority()[0], new_authority()[0], False),
+    ],
+    ids=["to nameless", "from nameless", "both nameless", "both named"],
+)
+def test_a_root_that_is_taken_for_the_one_before_is_told_of(before: KeyPair, after: KeyPair, *, is_told: bool) -> None:
+    signer = authority(before, None)
+    assert isinstance(signer, Authority)
+
+    found = [one for one in lint(policies(), world(provided(after), trusting(signer))) if one.code == "roots-alike"]
+
+    assert [(one.path, str(one.resource)) for one in found] == [("mtls.backends[0]", "Mesh default")] * is_told

@@ -21,8 +21,15 @@ PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "reference" / "find
 SECTION: Final = re.compile(r"^### `([a-z-]+)`\n\n(Error|Warning|Info): (.+)\.\n", re.MULTILINE)
 FROM_ELSEWHERE: Final = {
     *("unreadable-file", "file-too-large", "refused-by-envoy", "failed"),
-    *("bad-access-file", "open-door", "authority-ends"),
-    *("unreadable-secret", "secrets-in-plain-text", "secrets-under-old-key", "open-to-others"),
+    *("bad-access-file", "open-door", "nobody-administers", "authority-ends", "move-waits"),
+    *("certificate-ends", "certificate-ended", "instance-silent"),
+    *(
+        "unreadable-secret",
+        "secrets-by-other-hands",
+        "secrets-in-plain-text",
+        "secrets-under-old-key",
+        "open-to-others",
+    ),
 }
 """Findings that a store that follows a folder makes, proxies, faults of ours, a control plane about itself, or time."""
 

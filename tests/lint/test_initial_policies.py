@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from cp.insight.lint import lint
 from cp.model.document import Document
 from cp.model.names import Key
@@ -22,16 +24,19 @@ WEB = Document(
 )
 
 
-def test_a_fresh_mesh_has_nothing_that_is_told() -> None:
-    made = list(initial_policies(MESH, "TargetRef"))
+@pytest.mark.parametrize("engine", ["TargetRef", "Legacy"])
+def test_a_fresh_mesh_has_nothing_that_is_told(engine: str) -> None:
+    mesh = Document(MESH.key, {**MESH.data, "policyEngine": engine})
+    made = list(initial_policies(mesh))
 
-    for documents in ([MESH, *made], [MESH, WEB, *made]):
+    assert all(map(is_initial, made))
+    for documents in ([mesh, *made], [mesh, WEB, *made]):
         findings = lint(policies(), World.of(documents, kinds(policies())))
         assert [str(finding) for finding in findings if finding.severity != "info"] == []
 
 
 def test_of_one_that_was_changed_everything_is_told() -> None:
-    policy = next(document for document in initial_policies(MESH, "TargetRef") if "from" in document.data["spec"])
+    policy = next(document for document in initial_policies(MESH) if "from" in document.data["spec"])
     changed = Document(policy.key, {**policy.data, "labels": {}})
     findings = lint(policies(), World.of([MESH, WEB, changed], kinds(policies())))
 

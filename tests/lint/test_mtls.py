@@ -13,6 +13,7 @@ from cp.model.document import Document
 from cp.model.names import Key
 from cp.policies import discover, kinds
 from cp.resources.world import World
+from cp.rules.legacy import NO_LEGACY
 
 MESH = Document(Key("Mesh", "", "default"), {"type": "Mesh", "name": "default"})
 WEB: dict[str, Any] = {"spiffeID": {"type": "Exact", "value": "spiffe://default/web"}}
@@ -55,14 +56,17 @@ def test_permissions_of_one_inbound_are_not_taken_for_those_of_another(monkeypat
             self.name = name
 
     def inbound(name: int) -> Any:
-        rules = SimpleNamespace(get=lambda _: Rules(name))
+        rules = SimpleNamespace(get=lambda _: Rules(name), legacy=NO_LEGACY)
         dataplane = SimpleNamespace(mesh="default")
-        return SimpleNamespace(takes_tls=True, has_failed=False, index=0, dataplane=dataplane, rules=rules)
+        reached = SimpleNamespace(legacy={})
+        return SimpleNamespace(
+            takes_tls=True, has_failed=False, index=0, dataplane=dataplane, rules=rules, reached=reached
+        )
 
     names = range(10)
     policies = {"MeshTrafficPermission": SimpleNamespace(judges_every_client=True)}
     survey: Any = SimpleNamespace(policies=policies, proxies=names, inbounds_of=lambda name: [inbound(name)])
-    monkeypatch.setattr(mtls, "permissions_at", lambda _policy, rules, _index, _mesh: (rules.name,))
+    monkeypatch.setattr(mtls, "permissions_at", lambda _policy, rules, _index, _mesh, _legacy: (rules.name,))
 
     judged: list[Any] = [permissions for _, permissions in mtls.judged_inbounds(survey)]
     assert judged == [(name,) for name in names]

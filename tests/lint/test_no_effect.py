@@ -18,15 +18,14 @@ from cp.model.violation import Finding
 from cp.resources.world import World
 from tests.lint.observed import observed
 from tests.lint.test_told import served, without
-from tests.random_mesh import CALLS, Mesh, dataplanes, for_meshes
+from tests.random_mesh import CALLS, EDGE, Mesh, dataplanes, for_meshes
 from tests.rules.worlds import world_of
 from tests.snapshots import policies
 
 
 def is_judged(world: World) -> bool:
-    """Of what builtin gateways would be served nothing is said."""
-    types = {proxy.data["networking"].get("gateway", {}).get("type") for proxy in dataplanes(world)}
-    return bool(types) and "BUILTIN" not in types
+    """Of a mesh without proxies nothing is said."""
+    return bool(list(dataplanes(world)))
 
 
 def idle(world: World) -> set[Key | None]:
@@ -56,8 +55,26 @@ def test_policies_for_calls_have_no_effect_if_and_only_if_it_is_told(mesh: Mesh)
         assert not wrong, f"told or so, and not both: {wrong}"
 
 
+@for_meshes(EDGE, times=0.5, also=(69,))
+def test_policies_of_gateways_have_no_effect_if_and_only_if_it_is_told(mesh: Mesh) -> None:
+    world = mesh.world()
+    if is_judged(world):
+        wrong = idle(world) ^ really_idle(world)
+        assert not wrong, f"told or so, and not both: {wrong}"
+
+
+@for_meshes(EDGE, times=0.4)
+def test_an_item_about_gateways_has_no_effect_if_and_only_if_it_is_told(mesh: Mesh) -> None:
+    assert_told_of_items(mesh)
+
+
 @for_meshes(("Dataplane", "MeshFaultInjection"), also=(75,))
 def test_an_item_about_clients_has_no_effect_if_and_only_if_it_is_told(mesh: Mesh) -> None:
+    assert_told_of_items(mesh)
+
+
+@for_meshes(("Dataplane", "MeshTimeout", "MeshTimeout", "MeshAccessLog"), times=2)
+def test_a_rule_for_some_clients_has_no_effect_if_and_only_if_it_is_told(mesh: Mesh) -> None:
     assert_told_of_items(mesh)
 
 

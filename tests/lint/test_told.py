@@ -19,7 +19,7 @@ from cp.resources.world import World
 from cp.translate.compiler import Compiler
 from tests import oracle
 from tests.oracle.destinations import Destination
-from tests.random_mesh import CALLS, Mesh, dataplanes, for_meshes
+from tests.random_mesh import CALLS, EDGE, Mesh, dataplanes, for_meshes
 from tests.snapshots import policies
 
 Data = dict[str, Any]
@@ -55,11 +55,6 @@ def policies_of(world: World) -> list[Resource]:
     return [resource for resource in world if resource.kind.policy is not None]
 
 
-def has_gateways(world: World) -> bool:
-    """Of what builtin gateways would be served nothing is said, as they are served nothing yet."""
-    return any(proxy.data["networking"].get("gateway", {}).get("type") == "BUILTIN" for proxy in dataplanes(world))
-
-
 def told(world: World) -> dict[Key | None, list[Finding]]:
     findings: dict[Key | None, list[Finding]] = {}
     for finding in lint(policies(), world):
@@ -69,6 +64,10 @@ def told(world: World) -> dict[Key | None, list[Finding]]:
 
 @for_meshes(also=(202, 545, 977))
 def test_what_has_no_effect_or_is_not_enforced_changes_nothing_that_is_served(mesh: Mesh) -> None:
+    assert_idle_is_not_served(mesh)
+
+
+def assert_idle_is_not_served(mesh: Mesh) -> None:
     world = mesh.world()
     served_before, findings = served(world), told(world)
     for policy in policies_of(world):
@@ -110,11 +109,21 @@ def test_of_what_changes_nothing_for_calls_something_is_told(mesh: Mesh) -> None
     assert_told(mesh)
 
 
+@for_meshes(EDGE)
+def test_of_what_changes_nothing_at_gateways_something_is_told(mesh: Mesh) -> None:
+    assert_told(mesh)
+
+
+@for_meshes(EDGE)
+def test_what_has_no_effect_at_gateways_changes_nothing_that_is_served(mesh: Mesh) -> None:
+    assert_idle_is_not_served(mesh)
+
+
 def assert_told(mesh: Mesh) -> None:
     """Of every item. What nobody is told of looks as if it were in force."""
     world = mesh.world()
     served_before, findings = served(world), told(world)
-    for policy in policies_of(world) if served_before and not has_gateways(world) else ():
+    for policy in policies_of(world) if served_before else ():
         silent = list(untold(policy, findings.get(policy.key, [])))
         is_idle = bool(silent) and served(without(world, policy.key)) == served_before
         assert not is_idle, f"{policy.key} changes nothing, and nothing is told of {silent}"

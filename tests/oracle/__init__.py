@@ -17,6 +17,7 @@ is remembered, everything is asked anew.
     permissions  who may call an inbound
     envoy        the answer that is served
     door         who is let in by what is served
+    clients      how long an inbound waits for one client, and how long it does by what is served
 
 Sources: documents 000 to 004 as record 0024 lists them, `docs/differences-from-kuma.md`,
 `docs/concepts/matching-and-merging.md`, and Kuma 2.14 where those are silent.

@@ -74,7 +74,7 @@ def port_of_one(resources: list[Resource], ref: Data) -> Destination | str | Non
 
 
 def of_tags(documents: Documents, tags: Mapping[str, str]) -> Destination:
-    protocols = [carried.get("kuma.io/protocol", "tcp") for carried in _carrying(documents, tags)]
+    protocols = [carried.get("kuma.io/protocol", "tcp") for carried in _served(documents, tags)]
     return Destination(tags=tuple(sorted(tags.items())), protocol=_common(protocols))
 
 
@@ -85,11 +85,18 @@ def _common(protocols: list[str]) -> str:
     return shared[0] if shared else "tcp"
 
 
-def _carrying(documents: Documents, tags: Mapping[str, str]) -> Iterator[Mapping[str, str]]:
+def _served(documents: Documents, tags: Mapping[str, str]) -> list[Mapping[str, str]]:
+    """The tags of all that can be called by some: of inbounds or, without any, of ExternalServices."""
+    carrying = [(resource.kind, carried) for resource, carried in _carrying(documents, tags)]
+    inside = [carried for kind, carried in carrying if kind == "Dataplane"]
+    return inside or [carried for _, carried in carrying]
+
+
+def _carrying(documents: Documents, tags: Mapping[str, str]) -> Iterator[tuple[Resource, Mapping[str, str]]]:
     for resource in documents.resources:
         for carried in _tags_of(resource):
             if tags.items() <= carried.items():
-                yield carried
+                yield resource, carried
 
 
 def _tags_of(resource: Resource) -> Iterator[Mapping[str, str]]:

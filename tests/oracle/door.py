@@ -85,7 +85,8 @@ def _filters(chain: FilterChain) -> Iterator[tuple[RBAC | None, RBAC | None]]:
 
 def _tables(message: network_rbac.RBAC | http_rbac.RBAC) -> tuple[RBAC | None, RBAC | None]:
     rules = message.rules if message.HasField("rules") else None
-    return rules, message.shadow_rules if message.HasField("shadow_rules") else None
+    is_judging = message.HasField("shadow_rules") and message.shadow_rules.action != RBAC.LOG
+    return rules, message.shadow_rules if is_judging else None
 
 
 def _passes(rules: RBAC, client: Client) -> bool:
@@ -127,5 +128,7 @@ def _fits(matcher: StringMatcher, texts: Iterable[str]) -> bool:
             return any(text == matcher.exact for text in texts)
         case "prefix":
             return any(text.startswith(matcher.prefix) for text in texts)
+        case "contains":
+            return any(matcher.contains in text for text in texts)
         case kind:
             raise AssertionError(kind)

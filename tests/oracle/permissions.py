@@ -32,7 +32,7 @@ class Caller:
 
 def becomes_of(documents: Documents, server: Resource, inbound: Data, caller: Caller) -> str:
     """`refused`, `let in`, or `logged`: let in although there is a word against it."""
-    policies = [policy for policy in documents.of(KIND) if _is_for(documents, policy, server, inbound)]
+    policies = [policy for policy in documents.of(KIND) if is_for(documents, policy, server, inbound)]
     lists = [rule["default"] for policy in policies for rule in policy.items("rules")]
     if any(_names(conf.get("deny"), caller) for conf in lists):
         return "refused"
@@ -46,7 +46,17 @@ def becomes_of(documents: Documents, server: Resource, inbound: Data, caller: Ca
     return "logged" if is_logged else "let in"
 
 
-def _is_for(documents: Documents, policy: Resource, server: Resource, inbound: Data) -> bool:
+def reaches(documents: Documents, clients: Sequence[Mapping[str, str]], server: Resource, inbound: Data) -> bool:
+    """Whether somebody with any of these tags is told of an inbound (redirect traffic, Which services have an address).
+
+    Who is let in by another name than by tags is not known beforehand.
+    """
+    policies = [policy for policy in documents.of(KIND) if is_for(documents, policy, server, inbound)]
+    actions = {_action(policies, Caller(tags)) for tags in clients}
+    return any(policy.items("rules") for policy in policies) or not actions.isdisjoint({"Allow", "AllowWithShadowDeny"})
+
+
+def is_for(documents: Documents, policy: Resource, server: Resource, inbound: Data) -> bool:
     """Whether a policy selects a proxy, and this inbound of it."""
     target = top(policy)
     if not selects(documents, policy, server):
@@ -78,10 +88,10 @@ def _tags(target: Data) -> Mapping[str, str | None]:
 
 
 def _names(matches: Any, caller: Caller) -> bool:
-    return any(all(_meets(match, caller)) for match in matches or [])
+    return any(all(meets(match, caller)) for match in matches or [])
 
 
-def _meets(match: Data, caller: Caller) -> Iterator[bool]:
+def meets(match: Data, caller: Caller) -> Iterator[bool]:
     """Both conditions have to be met where there are two."""
     if spiffe := match.get("spiffeID"):
         is_prefix = spiffe["type"] == "Prefix"

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 Data = Mapping[str, Any]
 
-_INLINE: Final = {"Mesh", "Dataplane", "ExternalService"}
+_INLINE: Final = {"Mesh", "Dataplane", "ExternalService", "MeshGateway", "Secret"}
 _PRODUCED: Final = {"MeshService", "MeshHTTPRoute", "MeshTCPRoute"}
 
 

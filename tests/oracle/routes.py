@@ -71,7 +71,7 @@ def rows(documents: Documents, proxy: Resource, destination: Destination) -> lis
     rows = [row for rule in _rules(documents, proxy, destination) for row in _rows(rule)]
     if not any(_is_for_all(row.match) for row in rows):
         rows.append(Row({"path": _ROOT}))
-    return sorted(rows, key=lambda row: _specificity(row.match))
+    return sorted(rows, key=lambda row: specificity(row.match))
 
 
 def _rules(documents: Documents, proxy: Resource, destination: Destination) -> list[_Rule]:
@@ -82,7 +82,7 @@ def _rules(documents: Documents, proxy: Resource, destination: Destination) -> l
     rules: dict[str, _Rule] = {}
     for item in route_items(documents, "MeshHTTPRoute", proxy, destination):
         for written in item.conf or []:
-            matches = [_completed(match) for match in written.get("matches") or [{}]]
+            matches = [completed(match) for match in written.get("matches") or [{}]]
             rule = rules.setdefault(json.dumps(matches, sort_keys=True), _Rule(item.policy, matches))
             default = written.get("default") or {}
             rule.suppliers = {**dict.fromkeys(default, item.policy), **rule.suppliers}
@@ -90,7 +90,7 @@ def _rules(documents: Documents, proxy: Resource, destination: Destination) -> l
     return list(rules.values())
 
 
-def _completed(match: Data) -> dict[str, Any]:
+def completed(match: Data) -> dict[str, Any]:
     """A header is compared exactly where nothing else is said."""
     headers = [{"type": "Exact", **header} for header in match.get("headers") or []]
     return {**match, **({"headers": headers} if headers else {})}
@@ -113,7 +113,7 @@ def _is_for_all(match: Data) -> bool:
     return dict(match) in ({}, {"path": _ROOT})
 
 
-def _specificity(match: Data) -> tuple[int, ...]:
+def specificity(match: Data) -> tuple[int, ...]:
     """Kuma 2.14: the kind of the path, its length, a method, headers, parameters; then the order as it is.
 
     `PathPrefix: /` counts as no path (differences from Kuma, What is built for Envoy).
@@ -131,9 +131,23 @@ def takes(match: Data, call: Call) -> bool:
     return (
         _takes_path(match.get("path") or _ROOT, call.path)
         and match.get("method", call.method) == call.method
-        and all(headers.get(header["name"]) == header["value"] for header in match.get("headers") or [])
+        and all(_takes_header(header, headers.get(header["name"])) for header in _once(match.get("headers") or []))
         and all(query.get(parameter["name"]) == parameter["value"] for parameter in match.get("queryParams") or [])
     )
+
+
+def _once(conditions: list[Data]) -> list[Data]:
+    """Of several for one header the first counts (Gateway API, HTTPRouteMatch)."""
+    return list({condition["name"]: condition for condition in reversed(conditions)}.values())
+
+
+def _takes_header(header: Data, sent: str | None) -> bool:
+    kind, value = header.get("type", "Exact"), str(header.get("value", ""))
+    if sent is None or kind in {"Present", "Absent"}:
+        return bool((sent is None) == (kind == "Absent"))
+    if kind == "Prefix":
+        return sent.startswith(value)
+    return bool(re.fullmatch(value, sent) if kind == "RegularExpression" else sent == value)
 
 
 def _takes_path(path: Data, called: str) -> bool:

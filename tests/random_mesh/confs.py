@@ -175,10 +175,11 @@ def permissions(spec: Data) -> Data:
 
 def _lists(chance: Random) -> Data:
     names = chance.sample(["allow", "allow", "allowWithShadowDeny", "deny"], chance.choice([1, 1, 2]))
-    return {name: [_client(chance) for _ in range(chance.choice([1, 1, 2]))] for name in names}
+    return {name: [client(chance) for _ in range(chance.choice([1, 1, 2]))] for name in names}
 
 
-def _client(chance: Random) -> Data:
+def client(chance: Random) -> Data:
+    """Who calls, for `rules` and permissions."""
     path = chance.choice([*SERVICES, *SERVICES, "", MISSING])
     is_prefix = not path or chance.random() < 0.2
     spiffe = {"type": "Prefix" if is_prefix else "Exact", "value": f"spiffe://default/{path}"}
@@ -222,8 +223,3 @@ def passthrough(chance: Random) -> Data:
     protocol = chance.choice(["tcp", "http"])
     match = {"type": "IP", "value": f"10.0.0.{chance.randrange(3)}", "protocol": protocol, "port": 80}
     return conf | ({"appendMatch": [match]} if chance.random() < 0.6 or not conf else {})
-
-
-def client(chance: Random) -> Data:
-    """Who calls, for `rules`."""
-    return {"spiffeID": {"type": "Exact", "value": f"spiffe://default/{chance.choice(SERVICES)}"}}

@@ -6,6 +6,7 @@
 
 Hypothesis is not asked for the seeds: it varies what it drew before, and of 60 meshes only 15 had a seed of their own.
 The seeds are the first numbers, so that every run asks the same; `--hypothesis-profile=long` asks many more.
+`make test` asks a share of them, `make test-long` the others.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from functools import wraps
+from math import ceil
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
+import pytest
 from hypothesis import settings
 
 from tests.random_mesh.documents import EVERY
@@ -24,6 +27,12 @@ from tests.random_mesh.words import Data
 
 Judge: TypeAlias = Callable[[Mesh], None]
 
+IN_SHARES: Final = pytest.mark.parametrize(
+    "is_further", [pytest.param(False, id="first"), pytest.param(True, id="further", marks=pytest.mark.long)]
+)
+"""Ask the first share of the seeds in `make test`, and the others in `make test-long`."""
+
+_FIRST_SHARE: Final = 0.3
 _TRIES: Final = 500
 _NONE: Final[Mapping[int, str]] = MappingProxyType({})
 _STAYS: Final = frozenset(
@@ -38,18 +47,25 @@ def seeds(times: float = 1.0, also: Sequence[int] = (), besides: Iterable[int] =
     return [seed for seed in chosen if seed not in set(besides)]
 
 
+def share(seeds: Sequence[int], is_further: bool) -> Sequence[int]:
+    """The first share of these seeds, or the others."""
+    first = ceil(len(seeds) * _FIRST_SHARE)
+    return seeds[first:] if is_further else seeds[:first]
+
+
 def for_meshes(
     of_kinds: Sequence[str] = EVERY, times: float = 1.0, also: Sequence[int] = (), besides: Mapping[int, str] = _NONE
-) -> Callable[[Judge], Callable[[], None]]:
-    """Ask a judge of each mesh, `times` as many as a property has examples.
+) -> Callable[[Judge], Callable[[bool], None]]:
+    """Ask a judge of each mesh, `times` as many as a property has examples, in two shares.
 
     `besides` has the seeds of faults that are known and not mended yet, with what is wrong.
     """
 
-    def of(judge: Judge) -> Callable[[], None]:
+    def of(judge: Judge) -> Callable[[bool], None]:
+        @IN_SHARES
         @wraps(judge)
-        def test() -> None:
-            for seed in seeds(times, also, besides):
+        def test(is_further: bool) -> None:
+            for seed in share(seeds(times, also, besides), is_further):
                 check(judge, mesh_of(seed, of_kinds))
 
         del test.__wrapped__  # or pytest would look for a fixture `mesh`

@@ -15,7 +15,7 @@ from cp.model.violation import Severity
 from cp.policies import kinds
 from cp.resources.resource import Resource
 from cp.resources.world import World
-from tests.random_mesh import proxies
+from tests.random_mesh import legacy_policies, proxies
 from tests.random_mesh.documents import EVERY, data
 from tests.random_mesh.words import Data
 from tests.snapshots import policies
@@ -65,10 +65,11 @@ def dataplanes(world: World) -> list[Resource]:
 
 def _documents(chance: Random, of_kinds: Sequence[str]) -> Iterator[Data]:
     """The Mesh first, with whom it trusts, then a proxy and whatever else comes, at most one of each name."""
-    mesh_data = proxies.mesh(chance)
+    mesh_data = (proxies if legacy_policies.MAKES.keys().isdisjoint(of_kinds) else legacy_policies).mesh(chance)
     yield mesh_data
     yield from proxies.trust(mesh_data)
-    drawn = (proxies.dataplane(chance), *(data(chance, of_kinds) for _ in range(chance.randint(4, 26))))
+    first = (proxies if legacy_policies.MAKES.keys().isdisjoint(of_kinds) else legacy_policies).dataplane(chance)
+    drawn = (first, *(data(chance, of_kinds) for _ in range(chance.randint(4, 26))))
     yield from {
         _key(document_data): document_data for document_data in drawn if document_data.get("type") != "Mesh"
     }.values()

@@ -71,7 +71,13 @@ SHAPES: Final[dict[str, Shape]] = {
     "MeshCircuitBreaker": Shape(to=confs.breaker, from_=confs.breaker, rules=confs.breaker),
     "MeshHealthCheck": Shape(to=confs.check),
     "MeshLoadBalancingStrategy": Shape(to=confs.balancing, called=targets.called_inside, to_route=confs.hashes),
-    "MeshAccessLog": Shape(to=confs.logged, to_route=confs.logged, from_=confs.logged, rules=confs.logged),
+    "MeshAccessLog": Shape(
+        to=confs.logged,
+        to_route=confs.logged,
+        from_=confs.logged,
+        rules=confs.logged,
+        rules_of_clients=confs.logged,
+    ),
     "MeshTrafficPermission": Shape(from_=confs.action, from_targets=targets.clients, varied=confs.permissions),
     "MeshTLS": Shape(top=("Mesh", "MeshSubset", "Dataplane"), from_=confs.tls, varied=confs.versions),
     "MeshFaultInjection": Shape(

@@ -192,6 +192,14 @@ def redirection(chance: Random) -> Data:
     return settings
 
 
+def redirected(chance: Random) -> Data:
+    """A sidecar whose workload calls all that its proxy is told of."""
+    drawn = dataplane(chance)
+    if "gateway" not in drawn["networking"]:
+        drawn["networking"]["transparentProxying"] = {"redirectPortOutbound": 15001}
+    return drawn
+
+
 def _reachable(chance: Random) -> Data:
     kind = chance.choice(["MeshService", "MeshService", "MeshExternalService", "MeshMultiZoneService"])
     if chance.random() < 0.3:

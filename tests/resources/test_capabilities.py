@@ -13,6 +13,7 @@ from cp.model.document import Document
 from cp.model.names import Destination, Key
 from cp.policies import kinds
 from cp.resources.capabilities import (
+    CLIENTS,
     MISSING,
     ONLY_WITH_MTLS,
     WITHOUT_EFFECT,
@@ -32,16 +33,20 @@ Data = dict[str, Any]
 Place = tuple[str, str]
 
 SPIFFE: Final = {"spiffeID": {"type": "Exact", "value": "spiffe://default/web"}}
-TO_GATEWAY: Final = {"targetRef": {"kind": "MeshGateway", "name": "edge"}}
 CA: Final = {"enabledBackend": "ca", "backends": [{"name": "ca", "type": "builtin"}]}
 INBOUND: Final = {"port": 8080, "tags": {"kuma.io/service": "web", "kuma.io/protocol": "http"}}
 OUTBOUND: Final = {"port": 10080, "tags": {"kuma.io/service": "web"}}
 NETWORKING: Final = {"address": "10.0.0.1", "inbound": [INBOUND], "outbound": [OUTBOUND]}
-LISTED: Final = {"defaultBackend": "x", "backends": [{"name": "x", "type": "file", "conf": {"path": "/x"}}]}
-TRACED: Final = {"backends": [{"name": "x", "type": "zipkin", "conf": {"url": "http://zipkin:9411/api/v2/spans"}}]}
 METRICS: Final = {"enabledBackend": "x", "backends": [{"name": "x", "type": "prometheus"}]}
+SAME_FOR_ALL: Final = (
+    *("connectionTimeout", "idleTimeout"),
+    *("http.requestHeadersTimeout", "http.maxStreamDuration", "http.maxConnectionDuration"),
+)
 LIMIT: Final = {"local": {"http": {"requestRate": {"num": 1, "interval": "1s"}}}}
 FAULT: Final = {"http": [{"abort": {"httpStatus": 500, "percentage": 10}}]}
+NO_TEXT: Final = "//8="
+RAW_ROUTES: Final = '{"@type": "type.googleapis.com/envoy.config.route.v3.RouteConfiguration", "name": "x"}'
+NOT_LOGGED: Final[Data] = {"backends": []}
 LOGGED: Final = {"backends": [{"type": "File", "file": {"path": "/dev/stdout"}}]}
 
 
@@ -49,13 +54,33 @@ def networking(**changes: Any) -> Data:
     return {"networking": {**NETWORKING, **changes}}
 
 
-def rules(default: Data) -> Data:
-    return {
-        "spec": {
-            "targetRef": {"kind": "Mesh", "proxyTypes": ["Sidecar"]},
-            "rules": [{"default": default}, {"matches": [SPIFFE], "default": default}],
-        }
-    }
+def gateway(**listener: Any) -> Data:
+    """A MeshGateway with a listener of which something is asked, and another."""
+    listeners = [{"port": 81, "protocol": "HTTP", **listener}, {"port": 80, "protocol": "HTTP"}]
+    return {"selectors": [{"match": {"kuma.io/service": "edge"}}], "conf": {"listeners": listeners}}
+
+
+def rules(default: Data, for_one: Data | None = None) -> Data:
+    return of_sidecars({"default": default}, {"matches": [SPIFFE], "default": for_one or default})
+
+
+def for_a_server_name(timeout: str) -> Data:
+    """A timeout that cannot differ between clients, beside one that can."""
+    section, _, name = timeout.rpartition(".")
+    default: Data = {"http": {"requestTimeout": "9s"}}
+    (default[section] if section else default)[name] = "9s"
+    match = {"sni": {"type": "Exact", "value": "web.example"}}
+    return of_sidecars({"default": {"http": {"requestTimeout": "8s"}}}, {"matches": [match], "default": default})
+
+
+def of_sidecars(*items: Data) -> Data:
+    return {"spec": {"targetRef": {"kind": "Mesh", "proxyTypes": ["Sidecar"]}, "rules": list(items)}}
+
+
+def checked(**tcp: Any) -> Data:
+    times = {"interval": "1s", "timeout": "1s", "unhealthyThreshold": 1, "healthyThreshold": 1}
+    everybody = [{"match": {"kuma.io/service": "*"}}]
+    return {"sources": everybody, "destinations": everybody, "conf": {**times, "tcp": tcp}}
 
 
 def metrics_over(mode: str) -> Data:
@@ -67,6 +92,8 @@ ASKING_FOR_MTLS: Final[dict[Place, Data]] = {
     ("MeshTLS", ""): {"spec": {"rules": [{"default": {"mode": "Permissive"}}]}},
     ("MeshFaultInjection", "spec.rules[].matches"): rules(FAULT),
     ("MeshRateLimit", "spec.rules[].matches"): rules(LIMIT),
+    ("MeshTimeout", "spec.rules[].matches"): rules(*({"http": {"requestTimeout": limit}} for limit in ("8s", "9s"))),
+    ("MeshAccessLog", "spec.rules[].matches"): rules(LOGGED, NOT_LOGGED),
 }
 ASKING: Final[dict[Place, Data]] = {
     ("Mesh", "routing.zoneEgress"): {"routing": {"zoneEgress": True}, "mtls": CA},
@@ -74,9 +101,6 @@ ASKING: Final[dict[Place, Data]] = {
         "routing": {"defaultForbidMeshExternalServiceAccess": True}
     },
     ("Mesh", "routing.localityAwareLoadBalancing"): {"routing": {"localityAwareLoadBalancing": False}},
-    ("Mesh", "policyEngine"): {"policyEngine": "Legacy"},
-    ("Mesh", "logging"): {"logging": LISTED},
-    ("Mesh", "tracing"): {"tracing": TRACED},
     ("Mesh", "metrics"): {"metrics": METRICS},
     ("Mesh", "constraints.dataplaneProxy"): {
         "constraints": {"dataplaneProxy": {"requirements": [{"tags": {"team": "a"}}]}}
@@ -84,21 +108,14 @@ ASKING: Final[dict[Place, Data]] = {
     ("MeshIdentity", "spec.provider.type"): {
         "spec": {"selector": {"dataplane": {}}, "provider": {"type": "Spire", "spire": {}}}
     },
-    ("MeshTimeout", "spec.rules[].matches"): rules({"http": {"requestTimeout": "9s"}}),
-    ("MeshAccessLog", "spec.rules[].matches"): rules(LOGGED),
-    ("MeshTimeout", "spec.targetRef"): {
-        "spec": {**TO_GATEWAY, "to": [{"targetRef": {"kind": "Mesh"}, "default": {"connectionTimeout": "9s"}}]}
-    },
-    ("Dataplane", "networking.gateway"): {
-        "networking": {
-            "address": "10.0.0.1",
-            "gateway": {"type": "BUILTIN", "tags": {"kuma.io/service": "edge"}},
+    ("MeshGateway", "conf.listeners[].crossMesh"): gateway(crossMesh=True, hostname="shop.mesh"),
+    **{("MeshTimeout", f"spec.rules[].default.{timeout}"): for_a_server_name(timeout) for timeout in SAME_FOR_ALL},
+    ("MeshRateLimit", "spec.rules[].default.local.tcp"): of_sidecars(
+        {
+            "matches": [{"sni": {"type": "Exact", "value": "web.example"}}],
+            "default": {"local": {**LIMIT["local"], "tcp": {"connectionRate": {"num": 1, "interval": "1s"}}}},
         }
-    },
-    ("MeshGateway", ""): {
-        "selectors": [{"match": {"kuma.io/service": "edge"}}],
-        "conf": {"listeners": [{"port": 80, "protocol": "HTTP"}]},
-    },
+    ),
     ("Dataplane", "networking.listeners"): networking(
         listeners=[{"type": "ZoneIngress", "address": "10.0.0.1", "port": 10001, "name": "zi"}]
     ),
@@ -113,7 +130,12 @@ ASKING: Final[dict[Place, Data]] = {
     },
     ("Dataplane", "probes"): {**networking(), "probes": {"port": 9000, "endpoints": []}},
     ("Dataplane", "metrics"): {**networking(), "metrics": {"type": "prometheus", "conf": {"port": 5670}}},
-    ("ExternalService", ""): {"tags": {"kuma.io/service": "paid"}, "networking": {"address": "example.com:80"}},
+    ("HealthCheck", "conf.tcp.send"): checked(send=NO_TEXT),
+    ("HealthCheck", "conf.tcp.receive[]"): checked(receive=["Zm9v", NO_TEXT]),
+    ("ProxyTemplate", "conf"): {"conf": {"imports": ["ingress-proxy"], "modifications": []}},
+    ("ProxyTemplate", "conf.resources[].resource"): {
+        "conf": {"imports": ["default-proxy"], "resources": [{"name": "x", "version": "v1", "resource": RAW_ROUTES}]}
+    },
     ("MeshMetric", "spec.default.backends[].prometheus.tls.mode"): metrics_over("ProvidedTLS"),
     ("MeshOpenTelemetryBackend", "spec.env"): {"spec": {"env": {"mode": "Required"}}},
 }
@@ -125,6 +147,9 @@ NAMES: Final = {"Mesh": "default", "Dataplane": "web", "MeshGateway": "edge"}
 def document(kind: str, name: str, data: Data) -> Document:
     mesh = {} if kind == "Mesh" else {"mesh": "default"}
     return Document(Key(kind, mesh.get("mesh", ""), name), {"type": kind, **mesh, "name": name, **data})
+
+
+WITH_MTLS: Final = document("Mesh", "default", {"mtls": CA})
 
 
 def asking(place: Place) -> Document:
@@ -140,6 +165,13 @@ def world(*documents: Document) -> World:
 
 def told(made: World, key: Key) -> list[str]:
     return [one.path for one in lint(policies(), made) if one.resource == key and one.message.startswith(WORDS)]
+
+
+EDGE: Final = document(
+    "Dataplane",
+    "edge",
+    {"networking": {"address": "10.0.0.9", "gateway": {"type": "BUILTIN", "tags": {"kuma.io/service": "edge"}}}},
+)
 
 
 def rows() -> list[tuple[Place, MissingCapability]]:
@@ -184,16 +216,22 @@ def test_nothing_that_is_served_differs_without_it(place: Place, row: MissingCap
     found = asking(place)
     parts = [one.part for one in missing_parts(place[0], found.data) if one.sentence == row.sentence]
     others = [document("Mesh", "default", {"mtls": CA})] if row.part == "mtls" else []
-    if place == ("Dataplane", "networking.gateway"):
-        assert len(served(world(found))["web"]) == 0
-        return
     if row.capability == ADDRESSES:
         assert endpoints_of(world(found), "default", Destination("web")).endpoints == ()
         return
 
     assert parts
     for part in parts:
-        assert served(world(found)) == served(world(*(without(found, part) or others)))
+        beside = [EDGE, *([WITH_MTLS] if row.capability == CLIENTS else [])]
+        assert served(world(found, *beside)) == served(world(*beside, *(without(found, part) or others)))
+
+
+@pytest.mark.parametrize("profile", ["default-proxy", "gateway-proxy"])
+def test_a_template_with_the_profile_of_a_proxy_is_told_nothing(profile: str) -> None:
+    conf = {"imports": [profile], "modifications": [{"cluster": {"operation": "patch", "value": "name: x"}}]}
+    template = document("ProxyTemplate", "x", {"conf": conf})
+
+    assert told(world(EDGE, template), template.key) == []
 
 
 def test_a_mesh_in_which_nothing_is_asked_for_is_told_nothing() -> None:
@@ -202,9 +240,6 @@ def test_a_mesh_in_which_nothing_is_asked_for_is_told_nothing() -> None:
     meshes: list[Data] = [{"mtls": {"backends": CA["backends"]}}, {"policyEngine": "TargetRef"}, {"routing": {}}]
     for mesh in meshes:
         assert told(world(document("Mesh", "default", mesh)), Key("Mesh", "", "default")) == []
-
-
-WITH_MTLS: Final = document("Mesh", "default", {"mtls": CA})
 
 
 def only_with_mtls(made: World, key: Key) -> list[str]:
@@ -261,33 +296,6 @@ def test_inspection_says_in_force_of_what_needs_mtls_where_there_is_mtls_alone(p
         assert all(effect.idle_reason.startswith(WITHOUT_EFFECT) for effect in concerned) is not is_in_force
 
 
-@pytest.mark.parametrize("place", [("MeshTimeout", "spec.targetRef")])
-def test_inspection_says_in_force_of_nothing_that_is_not(place: Place) -> None:
-    found = asking(place)
-    made = world(
-        found, asking(("MeshGateway", "")), document("Dataplane", "edge", ASKING["Dataplane", "networking.gateway"])
-    )
-    policy = made.get(found.key)
-    assert policy is not None
-    effects = [effect for proxy in affected_proxies(made, policy) for effect in proxy.effects]
-
-    assert effects
-    assert all(effect.idle_reason.startswith(WORDS) for effect in effects)
-
-
-def test_inspection_of_a_builtin_gateway_says_in_force_of_nothing() -> None:
-    retry = {"spec": {"to": [{"targetRef": {"kind": "Mesh"}, "default": {"http": {"numRetries": 3}}}]}}
-    gateway = document("Dataplane", "edge", ASKING["Dataplane", "networking.gateway"])
-    made = world(document("MeshRetry", "x", retry), gateway, asking(("MeshGateway", "")))
-    policy = made.get(Key("MeshRetry", "default", "x"))
-    assert policy is not None
-    found = {proxy.dataplane.name: proxy for proxy in affected_proxies(made, policy)}
-
-    assert found["web"].effects_in_force
-    assert found["edge"].effects
-    assert not found["edge"].effects_in_force
-
-
 def test_of_a_policy_whose_rules_differ_the_rule_for_some_clients_alone_has_no_effect_without_mtls() -> None:
     made = world(document("MeshFaultInjection", "x", ASKING_FOR_MTLS["MeshFaultInjection", "spec.rules[].matches"]))
     (policy,) = made.table("MeshFaultInjection", "default")
@@ -298,14 +306,16 @@ def test_of_a_policy_whose_rules_differ_the_rule_for_some_clients_alone_has_no_e
 
 
 @pytest.mark.parametrize(
-    ("found", "words"),
+    ("found", "beside", "words"),
     [
-        (document("MeshTrafficPermission", "x", ASKING_FOR_MTLS["MeshTrafficPermission", ""]), WITHOUT_EFFECT),
-        (document("MeshTimeout", "x", ASKING["MeshTimeout", "spec.rules[].matches"]), WORDS),
+        (document("MeshTrafficPermission", "x", ASKING_FOR_MTLS["MeshTrafficPermission", ""]), [], WITHOUT_EFFECT),
+        (document("MeshTimeout", "x", for_a_server_name("idleTimeout")), [WITH_MTLS], WORDS),
     ],
 )
-def test_rules_and_policies_of_a_proxy_warn_of_what_has_no_effect(found: Document, words: str) -> None:
-    made = world(found)
+def test_rules_and_policies_of_a_proxy_warn_of_what_has_no_effect(
+    found: Document, beside: list[Document], words: str
+) -> None:
+    made = world(found, *beside)
     (web,) = made.table("Dataplane", "default")
     (of_kind,) = inspect_rules(made, web)["rules"]
     (selected,) = inspect_policies(made, web)["policies"]

@@ -19,6 +19,7 @@ from cp.policies.mesh_metric.patterns import NotAPattern, patterns
 from cp.policies.mesh_proxy_patch.json_patch import DoesNotApply, patched
 from cp.policies.mesh_proxy_patch.schema import JsonPatch
 from cp.resources.checks import number
+from cp.resources.gateway import GatewayListener, _conflicts
 from cp.resources.hostname_generator import Template, render
 from cp.resources.kinds import Kind
 from cp.resources.parse import ParsedDocument, parse
@@ -115,6 +116,14 @@ def test_a_name_that_none_can_have_is_told_once() -> None:
     found = read(faulty(10) | {"name": "x" * 100_000})
 
     assert [str(one) for one in found.violations] == ["name: is 100000 characters long; 253 are what it may have"]
+
+
+def listeners(count: int) -> list[GatewayListener]:
+    return [GatewayListener(f"h{n}.example.com", 8080, "HTTP") for n in range(count)]
+
+
+def test_listeners_of_one_port_are_compared_in_one_pass() -> None:
+    assert growth(listeners, lambda each: list(_conflicts(each)), 1200) < MOST
 
 
 # Numbers

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from cp.model.source import LEGACY_POLICIES
 from cp.resources.checks import regex
 from cp.resources.hostname_generator import Template, render
+from cp.resources.legacy import LEGACY_KINDS
 from cp.resources.spiffe import is_spiffe_id
 from cp.resources.telemetry import Url, is_collector_address
 from tests.resources.reading import accepted, every_kind, policy, read, refused, warned
@@ -258,3 +260,11 @@ def test_kinds_of_routes_that_are_not_there_are_refused_by_name(kind: str) -> No
     (unknown,) = read(policy(kind, "{}")).findings()
     assert (unknown.code, kind in unknown.message) == ("invalid", True)
     assert refused(policy("MeshTimeout", target)) == ["spec.to[0].targetRef.kind"]
+
+
+def test_every_legacy_policy_is_one_in_all_lists() -> None:
+    known = every_kind()
+    by_shape = {name for name, kind in known.items() if kind.legacy is not None}
+
+    assert by_shape | {"VirtualOutbound", "MeshGatewayRoute"} == LEGACY_POLICIES
+    assert {kind.name for kind in LEGACY_KINDS} | {"ProxyTemplate"} == LEGACY_POLICIES

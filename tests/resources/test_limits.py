@@ -16,7 +16,7 @@ from tests.resources.reading import every_kind
 def with_entries(path: str, count: int) -> dict[str, Any]:
     """A document that has a list of so many entries, and nothing else."""
     *parents, last = path.removesuffix("[]").split(".")
-    data: Any = {last: [{}] * count}
+    data: Any = {last: ["a.example" if last == "hostnames" else {}] * count}
     for name in reversed(parents):
         data = {name.removesuffix("[]"): [data] if name.endswith("[]") else data}
     found: dict[str, Any] = data
@@ -55,3 +55,30 @@ def test_a_patch_that_is_repeated_for_all_that_match_is_small(change: dict[str, 
     read = parse(Document(Key("MeshProxyPatch", "default", "x"), data), every_kind())
 
     assert [told in one.message for one in read.violations] == [True]
+
+
+def of_gateway(*to: dict[str, Any]) -> list[str]:
+    """What is told of a route of a gateway."""
+    spec = {
+        "targetRef": {"kind": "MeshGateway", "name": "edge"},
+        "to": [{"targetRef": {"kind": "Mesh"}, **each} for each in to],
+    }
+    data = {"type": "MeshHTTPRoute", "mesh": "default", "name": "x", "spec": spec}
+    return [str(each) for each in parse(Document(Key("MeshHTTPRoute", "default", "x"), data), every_kind()).violations]
+
+
+def rules(count: int) -> list[dict[str, Any]]:
+    default = {"backendRefs": [{"kind": "MeshService", "name": "web", "port": 80}]}
+    return [{"matches": [{"path": {"type": "Exact", "value": f"/{n}"}}], "default": default} for n in range(count)]
+
+
+def hostnames(count: int) -> list[str]:
+    return [f"h{n}.example.com" for n in range(count)]
+
+
+def test_hostnames_times_matches_have_an_end() -> None:
+    most = "spec.to: comes to 20200 rows of hostnames and matches, and 20000 are the most; divide it"
+
+    assert of_gateway({"hostnames": hostnames(202), "rules": rules(100)}) == [most]
+    assert of_gateway({"rules": rules(100)}, {"hostnames": hostnames(100), "rules": rules(101)}) == [most]
+    assert of_gateway({"hostnames": hostnames(200), "rules": rules(100)}) == []

@@ -15,8 +15,12 @@ from cp.rules import CombinedConf, PolicyItem, PolicyRules, TagCondition, build,
 from cp.rules.matching import match
 from cp.rules.matching.profile import profile, sections
 from cp.rules.merging import MergedConf, MergedField, Origin, Setting
+from cp.translate.compiler import Compiler
+from cp.translate.effective import BUILT_IN
+from cp.translate.gateway import GatewayResult
 from cp.translate.view.proxies import outbounds
 from tests.rules.worlds import kinds
+from tests.snapshots import policies
 
 Data = dict[str, Any]
 
@@ -161,24 +165,31 @@ def _to(destination: Destination) -> str:
 
 
 def _holds(world: World, proxy: Resource, matched: Iterable[str]) -> Data:
-    """Every field in force at every place, with who set it and whom that overrides."""
+    """Every field in force at every place that somebody set, with whom that overrides. Defaults are left out."""
     answer: Data = {}
     for kind in matched:
         if kind in ROUTES:
             continue
-        for place, merged in confs_by_scope(world, proxy, world.kinds[kind]):
-            answer.setdefault(str(place), {})[kind] = _fields(merged)
+        for place, merged in confs_by_scope(world, proxy, world.kinds[kind], _gateway(world, proxy)):
+            if fields := _fields(merged):
+                answer.setdefault(str(place), {})[kind] = fields
     return answer
+
+
+def _gateway(world: World, proxy: Resource) -> GatewayResult | None:
+    return Compiler(policies()).proxy(world, proxy).proxy_class.gateway
 
 
 def _fields(merged: MergedConf) -> Data:
     fields = (*merged.fields.values(), *merged.removed.values())
-    return {field.path: _field(field) for field in sorted(fields, key=lambda one: one.path)}
+    written = (field for field in fields if field.winner.origin.part != BUILT_IN)
+    return {field.path: _field(field) for field in sorted(written, key=lambda one: one.path)}
 
 
 def _field(field: MergedField) -> str:
     text = _setting(field.winner)
-    return "; ".join([text, *map(_loser, field.losers)])
+    losers = (loser for loser in field.losers if loser.origin.part != BUILT_IN)
+    return "; ".join([text, *map(_loser, losers)])
 
 
 def _loser(setting: Setting) -> str:

@@ -7,8 +7,10 @@ from typing import Any, Final
 import pytest
 
 from cp.model.names import Destination
-from cp.rules import at_gateway, effective, gateway_routes, matches_hash
+from cp.rules import at_gateway, effective, matches_hash
+from cp.rules.gateways import routes_by_host
 from cp.rules.merging import NOTHING, MergedConf
+from cp.rules.routes import routes_of
 from tests.rules.texts import (
     MESH,
     WHOLE_MESH,
@@ -231,8 +233,32 @@ def test_a_gateway_has_the_conf_of_its_listener_and_over_it_that_of_the_route(on
     world = world_of(text(MESH, gateway(), mesh_gateway("edge", *listeners), of_gateway, *some))
     timeouts, table = rules_of(world, "MeshTimeout", "edge"), rules_of(world, "MeshHTTPRoute", "edge")
 
-    ((host, found),) = gateway_routes(table.at_listeners([0]))
-    assert (host, found.owner, gateway_routes(table.at_listeners([1]))) == ("", ROUTE, ())
-    assert at_gateway(timeouts.at_listeners([0]), (found.owner,) if on_route else ()).value == http(
+    ((host, combined),) = routes_by_host(table.at_listeners([0])).items()
+    (rule,) = routes_of(combined.conf)
+    assert (host, rule.owner, routes_by_host(table.at_listeners([1]))) == ("*", ROUTE, {})
+    assert at_gateway(timeouts.at_listeners([0]), (rule.owner,) if on_route else ()).value == http(
         requestTimeout=expected
     )
+
+
+def test_on_a_gateway_a_policy_for_a_route_at_the_top_is_for_no_route_with_the_same_matches() -> None:
+    default = {"backendRefs": [{"kind": "MeshService", "name": "backend"}]}
+    rules = [{"matches": [{"path": {"type": "PathPrefix", "value": "/"}}], "default": default}]
+    top = {"kind": "MeshGateway", "name": "edge"}
+    routes = [policy("MeshHTTPRoute", name, top=top, to=[{"targetRef": WHOLE_MESH, "rules": rules}]) for name in "rs"]
+    old = timeout("t", WHOLE_MESH, http(requestTimeout="1s"), top=hr("r"))
+    world = world_of(text(MESH, gateway(), mesh_gateway("edge", {"port": 80, "protocol": "HTTP"}), *routes, old))
+    timeouts = rules_of(world, "MeshTimeout", "edge")
+
+    assert at_gateway(timeouts, (ROUTE,)).value == http(requestTimeout="1s")
+    assert at_gateway(timeouts, (ROUTE,), TAGGED).value == http(requestTimeout="1s")
+    assert at_gateway(timeouts, (OTHER,)) is NOTHING
+    assert at_gateway(timeouts, (OTHER,), TAGGED) is NOTHING
+
+
+def test_on_a_gateway_what_is_said_of_the_mesh_beside_a_route_holds_for_a_destination_by_tags_too() -> None:
+    both = timeout("t", [(WHOLE_MESH, http(requestTimeout="1s")), (hr("r"), http(requestTimeout="2s"))])
+    timeouts = rules_of(world_of(text(MESH, proxy(), route("r"), both)), "MeshTimeout")
+
+    assert at_gateway(timeouts, (), TAGGED).value == http(requestTimeout="1s")
+    assert at_gateway(timeouts, (ROUTE,), TAGGED).value == http(requestTimeout="2s")

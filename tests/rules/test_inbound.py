@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
+from cp.rules import meets
 from tests.rules.texts import MESH, WHOLE_MESH, Data, inbound, policy, proxy, subset, text
 from tests.rules.worlds import rules_of, world_of
 
@@ -63,7 +66,7 @@ def test_every_match_is_a_rule_of_its_own_and_the_exact_ones_come_first() -> Non
         "Prefix",
         None,
     ]
-    assert [one.match for one in rules.with_matches] == [one.match for one in rules.rules[:2]]
+    assert [one.match for one in rules.for_some] == [one.match for one in rules.rules[:2]]
 
 
 def test_what_holds_for_all_is_the_rules_without_matches_merged() -> None:
@@ -85,3 +88,82 @@ def test_a_policy_with_one_conf_holds_for_the_whole_proxy() -> None:
     assert rules.proxy is not None
     assert rules.proxy.conf.value["tags"] == [{"name": "by", "literal": "a"}]
     assert rules.proxy.conf.fields["tags"].winner.origin.part == "default"
+
+
+def sni(value: str, **beside: Any) -> Data:
+    return {**beside, "sni": {"type": "Exact", "value": value}}
+
+
+def held(*some: Data, uris: tuple[str, ...] = (), server_name: str = "", inbound: int = 0) -> Data:
+    """What holds for a client: of all that hold for some the first that it meets."""
+    rules = rules_of(world_of(text(MESH, WEB, *some)), "MeshTimeout").inbound(inbound)
+    met = (one.combined for one in rules.for_some if meets(one.match, uris, server_name))
+    conf = next(met, rules.for_all)
+    return {} if conf is None else dict(conf.conf.value["http"])
+
+
+def idle(seconds: int, *matches: Data) -> Data:
+    return {"matches": list(matches), "default": {"http": {"streamIdleTimeout": f"{seconds}s"}}}
+
+
+def test_a_client_gets_all_rules_that_it_meets_and_the_narrower_wins() -> None:
+    some = with_rules(
+        "t",
+        item(1),
+        item(2, spiffe("Exact", "spiffe://a/b")),
+        item(3, spiffe("Prefix", "spiffe://a/")),
+        idle(4, spiffe("Prefix", "spiffe://a/")),
+        item(5, sni("x")),
+        idle(6, sni("x")),
+    )
+
+    assert held(some) == {"requestTimeout": "1s"}
+    assert held(some, uris=("spiffe://b/",)) == {"requestTimeout": "1s"}
+    assert held(some, uris=("spiffe://a/c",)) == {"requestTimeout": "3s", "streamIdleTimeout": "4s"}
+    assert held(some, uris=("kuma://x/y", "spiffe://a/b")) == {"requestTimeout": "2s", "streamIdleTimeout": "4s"}
+    assert held(some, server_name="x") == {"requestTimeout": "5s", "streamIdleTimeout": "6s"}
+    assert held(some, uris=("spiffe://a/b",), server_name="x") == {"requestTimeout": "2s", "streamIdleTimeout": "4s"}
+
+
+def test_who_meets_two_rules_of_which_neither_is_the_narrower_gets_both() -> None:
+    some = with_rules("t", item(1, spiffe("Exact", "spiffe://a/b")), idle(2, sni("x")))
+
+    assert held(some, uris=("spiffe://a/b",), server_name="x") == {"requestTimeout": "1s", "streamIdleTimeout": "2s"}
+    assert held(some, uris=("spiffe://a/b",)) == {"requestTimeout": "1s"}
+    assert held(some, server_name="x") == {"streamIdleTimeout": "2s"}
+
+
+def test_of_two_prefixes_the_longer_one_wins_whichever_policy_it_is_in() -> None:
+    long, short = item(1, spiffe("Prefix", "spiffe://a/b")), item(2, spiffe("Prefix", "spiffe://a/"))
+
+    for policies in ((with_rules("a", long), with_rules("b", short)), (with_rules("a", short), with_rules("b", long))):
+        assert held(*policies, uris=("spiffe://a/bc",)) == {"requestTimeout": "1s"}
+        assert held(*policies, uris=("spiffe://a/c",)) == {"requestTimeout": "2s"}
+
+
+def test_of_two_policies_with_one_match_the_stronger_wins_field_by_field() -> None:
+    match = spiffe("Exact", "spiffe://a/b")
+    some = (with_rules("a", item(1, match)), with_rules("b", item(2, match), idle(3, match)))
+
+    assert held(*some, uris=("spiffe://a/b",)) == {"requestTimeout": "1s", "streamIdleTimeout": "3s"}
+
+
+def test_sets_of_clients_that_meet_the_same_rules_are_one() -> None:
+    some = with_rules("t", item(1, spiffe("Exact", "spiffe://a/b"), spiffe("Prefix", "spiffe://a/"), sni("x")))
+    rules = rules_of(world_of(text(MESH, WEB, some)), "MeshTimeout").inbound(0)
+
+    assert len({msgspec.json.encode(one.match) for one in rules.for_some}) == len(rules.for_some) == 5
+
+
+def test_very_many_rules_for_some_clients_are_not_put_together() -> None:
+    many = with_rules(
+        "many",
+        {"default": {"http": {"streamIdleTimeout": "9s"}}},
+        *(item(n, spiffe("Prefix", f"spiffe://default/{'x' * n}")) for n in range(1, 100)),
+        *(item(n, {"sni": {"type": "Exact", "value": f"s{n}"}}) for n in range(1, 100)),
+    )
+
+    rules = rules_of(world_of(text(MESH, WEB, many)), "MeshTimeout").inbound(0).for_some
+
+    assert len(rules) == 2 * 99
+    assert all(some.combined.conf.value["http"].keys() == {"requestTimeout", "streamIdleTimeout"} for some in rules)

@@ -68,9 +68,8 @@ def test_every_call_goes_where_it_is_simulated_to_go(kind: str, tmp_path: Path) 
     assert count["forwarded"] > 0.3 * count.total()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.envoy
-@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_great_many_calls_go_where_they_are_simulated_to_go(kind: str, seed: int, tmp_path: Path) -> None:

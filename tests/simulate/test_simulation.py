@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from envoy.config.core.v3.protocol_pb2 import HttpProtocolOptions
+from envoy.config.listener.v3.listener_pb2 import Listener
 from envoy.config.route.v3.route_components_pb2 import Route as RouteMessage
 from envoy.config.route.v3.route_pb2 import RouteConfiguration
+from envoy.extensions.filters.network.http_connection_manager.v3.http_connection_manager_pb2 import (
+    HttpConnectionManager,
+)
+from envoy.extensions.filters.network.tcp_proxy.v3.tcp_proxy_pb2 import TcpProxy
+from envoy.extensions.http.early_header_mutation.header_mutation.v3.header_mutation_pb2 import HeaderMutation
 
 from cp.insight.simulate import Call, NoListener, Outcome, RetryRule, TrafficShare, UnsimulatedFeature, simulate
 from cp.model.duration import Duration
 from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, ROUTES, PackedResource
 from cp.translate.snapshot import Snapshot, SnapshotPart
+from generators.build.client_rows import row_for, show_clients
 from generators.build.clusters import backend_cluster
 from generators.build.endpoints import assignment
-from generators.build.listeners import outbound_listener
+from generators.build.listeners import inbound_listener, outbound_listener
 from generators.build.routes import row
+from generators.envoy import names
+from generators.envoy.edit import pack
 from generators.proxy import (
     Backend,
     Endpoint,
     Endpoints,
+    Inbound,
     Match,
+    MeshTls,
     Outbound,
     PathKind,
     PathMatch,
@@ -219,3 +232,152 @@ def test_a_route_by_an_id_that_envoy_generates_is_not_simulated() -> None:
     assert outcome(snapshot, to(x_request_id="1")).forward is not None
     with pytest.raises(UnsimulatedFeature, match="x-request-id"):
         outcome(snapshot)
+
+
+def with_chains(*chains: tuple[str, bool, Any]) -> Snapshot:
+    """A listener with chains: for which name they are, whether they end TLS, and what they end in."""
+    listener = Listener(name="edge")
+    listener.address.socket_address.address, listener.address.socket_address.port_value = HOST, PORT
+    listener.listener_filters.add(name=names.TLS_INSPECTOR)
+    for server_name, ends_tls, last in chains:
+        chain = listener.filter_chains.add(name=server_name)
+        chain.filter_chain_match.transport_protocol = "tls"
+        chain.filter_chain_match.server_names.extend([server_name] if server_name else [])
+        if ends_tls:
+            chain.transport_socket.name = names.TLS_SOCKET
+        chain.filters.add().typed_config.Pack(last)
+    return Snapshot(SnapshotPart([PackedResource.of(LISTENER, "edge", listener.SerializeToString())]))
+
+
+def cluster_of(snapshot: Snapshot, server_name: str | None) -> str:
+    """The cluster of a connection; empty if it is closed."""
+    result = simulate(snapshot, Call(HOST, PORT, server_name=server_name))
+    if result.forward is None:
+        assert result.reply is not None
+        assert result.reply.status == 0
+        return ""
+    return result.forward.shares[0].cluster
+
+
+@pytest.mark.parametrize(
+    ("server_name", "cluster"),
+    [
+        ("a.b.c", "exact"),
+        ("A.B.C", "exact"),
+        ("x.b.c", "longer"),
+        ("x.y.b.c", "longer"),
+        ("b.c", "shorter"),
+        ("c", "any"),
+        ("", "any"),
+        (None, ""),
+    ],
+)
+def test_a_connection_is_taken_by_the_chain_of_the_narrowest_name(server_name: str | None, cluster: str) -> None:
+    names_of_chains = {"*.c": "shorter", "a.b.c": "exact", "": "any", "*.b.c": "longer"}
+    snapshot = with_chains(*((name, False, TcpProxy(cluster=cluster)) for name, cluster in names_of_chains.items()))
+
+    assert cluster_of(snapshot, server_name) == cluster
+
+
+def test_a_connection_for_which_there_is_no_chain_is_closed() -> None:
+    snapshot = with_chains(("a.b.c", True, TcpProxy(cluster="exact")))
+
+    assert [cluster_of(snapshot, name) for name in ("a.b.c", "b.c", "", None)] == ["exact", "", "", ""]
+
+
+def edge(**fields: Any) -> Snapshot:
+    """A listener for HTTPS, whose clients may be anybody."""
+    manager = HttpConnectionManager(**fields)
+    manager.normalize_path.value = manager.use_remote_address.value = True
+    host = manager.route_config.virtual_hosts.add(name="all", domains=["*"])
+    host.routes.append(row(Route("api", match=prefix("/api"), splits=(Split("v1"),))))
+    host.routes.append(row(Route("old", match=prefix("/old"), filters=(Redirect(hostname="new"),))))
+    return with_chains(("", True, manager))
+
+
+def over_tls(path: str, **headers: str) -> Call:
+    return replace(to(path, **headers), server_name="")
+
+
+def test_slashes_are_merged_where_the_listener_does_so() -> None:
+    assert outcome(edge(merge_slashes=True), over_tls("//api///x/?a//b")).path == "/api/x/?a//b"
+    assert outcome(edge(), over_tls("//api")).path == "//api"
+
+
+def test_escaped_slashes_are_answered_with_a_redirect_where_the_listener_does_so() -> None:
+    unescape = HttpConnectionManager.UNESCAPE_AND_REDIRECT
+
+    result = outcome(edge(path_with_escaped_slashes_action=unescape, merge_slashes=True), over_tls("/api%2f%2Fx?%2f"))
+
+    assert result.reply is not None
+    assert (result.reply.status, result.reply.location) == (307, "/api/x?%2f")
+
+
+def test_nothing_is_believed_of_what_clients_of_an_edge_say_of_themselves() -> None:
+    result = outcome(edge(), over_tls("/old", x_forwarded_proto="http"))
+
+    assert result.reply is not None
+    assert result.reply.location == "https://new/old"
+
+
+def test_headers_with_underscores_are_answered_with_400_where_the_listener_does_so() -> None:
+    rejecting = HttpProtocolOptions(headers_with_underscores_action=HttpProtocolOptions.REJECT_REQUEST)
+    snapshot = edge(common_http_protocol_options=rejecting)
+
+    result = simulate(snapshot, replace(over_tls("/api"), headers=(("a_b", "1"),)))
+
+    assert result.reply is not None
+    assert result.reply.status == 400
+
+
+def test_plain_text_where_tls_ends_and_tls_where_http_is_served_without_come_to_nothing() -> None:
+    snapshot = edge()
+    plain = with_chains(("", False, HttpConnectionManager()))
+
+    assert [cluster_of(snapshot, None), cluster_of(plain, "a")] == ["", ""]
+
+
+def of_inbound() -> Snapshot:
+    """An inbound with a row for one client, and one for one server name."""
+    tls = MeshTls("default")
+    draft = inbound_listener(Inbound(HOST, PORT, HOST, 8080, "backend", Protocol.HTTP, tls=tls))
+    clients: list[dict[str, Any]] = [
+        {"spiffeID": {"type": "Exact", "value": "spiffe://default/web"}},
+        {"spiffeID": {"type": "Prefix", "value": "spiffe://default/a"}, "sni": {"type": "Exact", "value": "b.example"}},
+    ]
+    show_clients(draft, clients)
+    draft.routes[:0] = [row_for(client, draft.routes[0]) for client in clients]
+    return packed(draft)
+
+
+@pytest.mark.parametrize(
+    ("uris", "server_name", "row"),
+    [
+        ((), "", 2),
+        (("spiffe://default/web",), "", 0),
+        (("kuma://a/b", "spiffe://default/web", "kuma://c/d"), "", 0),
+        (("spiffe://default/web2",), "", 2),
+        (("spiffe://default/abc",), "", 2),
+        (("spiffe://default/abc",), "b.example", 1),
+    ],
+)
+def test_a_row_for_some_clients_takes_who_shows_it_over_tls_and_not_who_says_so(
+    uris: tuple[str, ...], server_name: str, row: int
+) -> None:
+    spoofed = (("X-Koguma-Client-Uris", "spiffe://default/web"), ("x-koguma-server-name", "b.example"))
+    for headers in ((), spoofed):
+        call = Call(HOST, PORT, headers=headers, client_uris=uris, server_name=server_name)
+        taken = simulate(of_inbound(), call)
+
+        assert next(trial.index for trial in taken.rows if trial.matches) == row
+
+
+def test_another_change_to_headers_before_the_routes_is_not_simulated() -> None:
+    draft = outbound_listener(Outbound("backend", "backend", HOST, PORT, Protocol.HTTP, (Route("a"),)))
+    assert draft.manager is not None
+    mutations = HeaderMutation()
+    mutations.mutations.add().append.header.key = "x-other"
+    draft.manager.early_header_mutation_extensions.add(name="other", typed_config=pack(mutations))
+
+    with pytest.raises(UnsimulatedFeature, match="x-other"):
+        simulate(packed(draft), Call(HOST, PORT))

@@ -30,6 +30,12 @@ def of_real(chance: Random) -> dict[str, Any]:
     return policy("MeshTimeout", "of-echo", service_item("echo", default))
 
 
+def harmless(chance: Random) -> Document:
+    """An edit that costs real callers nothing. A Mesh that suddenly demands mTLS would."""
+    made = random_document(chance, HARMLESS)
+    return Document(made.key, {name: value for name, value in made.data.items() if name != "mtls"})
+
+
 class Chaos:
     """Counts what it did."""
 
@@ -61,7 +67,7 @@ class Chaos:
 
     def _edit(self) -> None:
         self._count("edits")
-        self._apply(random_document(self._chance, HARMLESS))
+        self._apply(harmless(self._chance))
 
     def _edit_real(self) -> None:
         self._count("edits of the real service")
@@ -81,7 +87,7 @@ class Chaos:
     def _bulk(self) -> None:
         self._count("bulk edits")
         for _ in range(BULK):
-            self._apply(random_document(self._chance, HARMLESS))
+            self._apply(harmless(self._chance))
 
     def _leave(self) -> None:
         self._count("departures")

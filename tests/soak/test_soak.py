@@ -1,6 +1,6 @@
 """A bad hour, made short: at its end every proxy has exactly what a full computation gives, and no request was lost.
 
-`make soak` lets it last 10 minutes with 200 proxies; every run of the tests has a few seconds of it.
+`make soak` lets it last 10 minutes with 200 proxies and `make test-long` some seconds and half a minute.
 """
 
 from __future__ import annotations
@@ -32,23 +32,32 @@ from tests.support.mesh import mesh_service
 from tests.support.playground import Playground, playground
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.envoy
+pytestmark = [pytest.mark.envoy, pytest.mark.long]
 
 Versions = dict[str, dict[str, str]]
 
 CALLERS = 4
+SHORT = 4.0
+"""Seconds in which all that happens in a bad hour happens, but most of it once only."""
 LONG = 120
 """From so many seconds on it is told whether memory grows."""
 
 _MIB = 1024 * 1024
 
 
+def test_after_bad_seconds_everybody_has_what_is_right_and_no_request_was_lost(tmp_path: Path) -> None:
+    everybody_is_right_after(tmp_path, SHORT, fakes=20, seed=1)
+
+
 @pytest.mark.timeout(1800)
 def test_after_a_bad_hour_everybody_has_what_is_right_and_no_request_was_lost(
     tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    seconds, fakes = float(request.config.getoption("--soak-seconds")), int(request.config.getoption("--soak-proxies"))
-    seed = int(request.config.getoption("--soak-seed"))
+    options = (request.config.getoption(f"--soak-{name}") for name in ("seconds", "proxies", "seed"))
+    everybody_is_right_after(tmp_path, *options)
+
+
+def everybody_is_right_after(tmp_path: Path, seconds: float, fakes: int, seed: int) -> None:
     chance = Random(seed)
     store = f"sqlite:///{tmp_path}/koguma.db"
     checks = str(seconds < LONG).lower()  # it costs too much for hundreds of proxies

@@ -19,9 +19,12 @@ from cp.store.beside import combined
 from cp.store.encryption import DocumentCodec
 from cp.store.files import FilesStore
 from cp.store.memory import MemoryStore
-from cp.store.port import Change, ChangeBatch, Contents, Delete, Put, Store, Stored
+from cp.store.port import UNKNOWN, Author, Change, ChangeBatch, Contents, Delete, Put, Store, Stored
+from cp.store.postgres.store import PostgresStore
+from cp.store.roster import Fence
 from cp.store.secrets_keys import SecretsKey, SecretsKeys
 from cp.store.sqlite import SqliteStore
+from tests.support.postgres import database_of
 
 T = TypeVar("T")
 Scenario = Callable[[Store], Awaitable[None]]
@@ -33,7 +36,7 @@ DEADLINE = 30.0
 ENCRYPTED = SecretsPolicy(DocumentCodec(SecretsKeys((SecretsKey.of(bytes(32)),)), lambda _key, _data: True))
 """Every document is a secret."""
 
-WRITABLE = ("memory", "sqlite", "encrypted", "beside")
+WRITABLE = ("memory", "sqlite", "encrypted", "beside", "postgres", "encrypted-postgres")
 ALL = (*WRITABLE, "files")
 
 
@@ -99,6 +102,10 @@ async def _open(kind: str, folder: Path, **options: Any) -> Store:
         return await SqliteStore.open(folder / "koguma.db", backstop=NEVER, **options)
     if kind == "encrypted":
         return await SqliteStore.open(folder / "koguma.db", backstop=NEVER, secrets=ENCRYPTED, **options)
+    if kind == "postgres":
+        return await PostgresStore.open(database_of(folder), backstop=NEVER, **options)
+    if kind == "encrypted-postgres":
+        return await PostgresStore.open(database_of(folder), backstop=NEVER, secrets=ENCRYPTED, **options)
     root = folder / "documents"
     root.mkdir(exist_ok=True)
     return Edited(await FilesStore.open(root, read_documents, backstop=NEVER, **options), root)
@@ -110,13 +117,21 @@ class Edited:
     def __init__(self, store: FilesStore, root: Path) -> None:
         self._store, self._root = store, root
         self.read, self.get, self.find = store.read, store.get, store.find
-        self.history, self.revision = store.history, store.revision
-        self.close = store.close
+        self.history, self.log, self.revision, self.oldest = store.history, store.log, store.revision, store.oldest
+        self.close, self.roster = store.close, store.roster
+
+    @property
+    def outage(self) -> str:
+        return self._store.outage
+
+    @property
+    def refusal(self) -> str:
+        return self._store.refusal
 
     def follow(self, since: int) -> AsyncIterator[ChangeBatch]:
         return self._store.follow(since)
 
-    async def write(self, *writes: Put | Delete) -> int:
+    async def write(self, *writes: Put | Delete, author: Author = UNKNOWN, fence: Fence | None = None) -> int:
         for write in writes:
             if isinstance(write, Put):
                 self._save(write.document)

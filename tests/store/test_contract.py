@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
+import tracemalloc
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -15,8 +17,22 @@ from hypothesis import strategies as st
 
 from cp.model.document import Document, Source
 from cp.model.lines import Lines
+from cp.model.moments import timestamp
 from cp.model.names import Key
-from cp.store.port import ABSENT, ChangeBatch, Closed, Conflict, Delete, Outdated, Put, Store
+from cp.store.clock import Clock
+from cp.store.port import (
+    ABSENT,
+    UNKNOWN,
+    Author,
+    ChangeBatch,
+    ChangeNote,
+    Closed,
+    Conflict,
+    Delete,
+    Outdated,
+    Put,
+    Store,
+)
 from tests.store.harness import (
     ALL,
     WRITABLE,
@@ -33,6 +49,23 @@ from tests.store.harness import (
     put,
     run,
 )
+
+DATED = ("memory", "sqlite", "encrypted", "postgres", "encrypted-postgres")
+"""Those that note when a document was made. In a folder it says so itself."""
+
+LASTING = ("sqlite", "encrypted", "postgres", "encrypted-postgres")
+"""Those that can be opened again."""
+
+
+def later_and_later() -> Clock:
+    """A clock that has gone on by a minute whenever it is looked at."""
+    minutes = count()
+    return lambda: datetime(2026, 1, 31, 12, 30, 15, 250_000, tzinfo=UTC) + timedelta(minutes=next(minutes))
+
+
+def ages(*documents: Document | None) -> list[str | None]:
+    return [None if document is None else document.source.created for document in documents]
+
 
 # --- reading and writing ------------------------------------------------------------------------------------
 
@@ -137,6 +170,16 @@ async def test_of_several_writes_to_one_document_the_last_counts(store: Store) -
 
 
 @on(WRITABLE)
+async def test_a_name_that_nobody_can_have_is_not_there(store: Store) -> None:
+    await store.write(put("a"))
+
+    nobody = key("a\0b")
+    assert await store.get(nobody) is None
+    assert list(await store.find(key("a"), nobody)) == [key("a")]
+    assert await store.history(nobody) == ()
+
+
+@on(WRITABLE)
 async def test_the_place_where_a_document_was_written_is_kept(store: Store) -> None:
     source = Source(
         "policies/a.yaml",
@@ -193,11 +236,8 @@ def test_a_document_comes_back_as_it_was_written(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ALL)
 def test_the_times_of_making_and_changing_are_noted(kind: str, tmp_path: Path) -> None:
-    first = datetime(2026, 1, 31, 12, 30, 15, 250_000, tzinfo=UTC)
-    minutes = count()
-
     async def scenario() -> None:
-        async with opened(kind, tmp_path, clock=lambda: first + timedelta(minutes=next(minutes))) as store:
+        async with opened(kind, tmp_path, clock=later_and_later()) as store:
             start = (await store.write(put("a", 1)), (await held(store, "a")).modified)[1]
             await store.write(put("a", 2))
             now = await held(store, "a")
@@ -206,6 +246,87 @@ def test_the_times_of_making_and_changing_are_noted(kind: str, tmp_path: Path) -
             assert [change.at for change in await store.history(key("a"))] == [now.modified, start]
 
     run(scenario())
+
+
+@pytest.mark.parametrize("kind", DATED)
+def test_a_document_knows_when_it_was_made_whatever_becomes_of_it(kind: str, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with opened(kind, tmp_path, clock=later_and_later()) as store:
+            await store.write(put("a", 1))
+            await store.write(put("a", 2), put("b"))
+            a, b = await held(store, "a"), await held(store, "b")
+            assert ages(a.document, b.document) == [timestamp(a.created), timestamp(b.created)]
+            assert a.created < a.modified == b.created
+            seen = await changes(store, 0, until=2)
+            assert [ages(change.before, change.after) for change in seen if change.key == key("a")] == [
+                ages(None, a.document),
+                ages(a.document, a.document),
+            ]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("kind", DATED)
+def test_a_document_that_is_made_again_is_a_new_one(kind: str, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with opened(kind, tmp_path, clock=later_and_later()) as store:
+            await store.write(put("a"))
+            first = await held(store, "a")
+            await store.write(delete("a"))
+            await store.write(put("a"))
+            again = await held(store, "a")
+            assert again.created > first.created
+            assert ages(again.document) == [timestamp(again.created)]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("kind", DATED)
+def test_what_is_written_together_is_made_in_that_order_and_last_of_all_now(kind: str, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with opened(kind, tmp_path, clock=later_and_later()) as store:
+            await store.write(*(put(name) for name in "cab"))
+            first, second, last = [await held(store, name) for name in "cab"]
+            assert first.created < second.created < last.created == last.modified == first.modified
+            await store.write(put("a", 1), put("d"))
+            assert (await held(store, "a")).created == second.created
+
+    run(scenario())
+
+
+@on(DATED)
+async def test_a_new_document_brings_its_age_along_and_one_that_is_there_keeps_its_own(store: Store) -> None:
+    old, other = ("2020-01-01T00:00:00.000000Z", "2021-01-01T00:00:00.000000Z")
+    await store.write(Put(document("a", 1, source=Source(created=old))))
+    first = await held(store, "a")
+
+    assert (timestamp(first.created), ages(first.document)) == (old, [old])
+    assert await store.write(Put(document("a", 1, source=Source(created=other)))) == 1
+    await store.write(Put(document("a", 2, source=Source(created=other))))
+    assert ages((await held(store, "a")).document) == [old]
+
+
+@on(ALL)
+async def test_the_log_tells_what_the_history_does_but_for_the_documents(store: Store) -> None:
+    await store.write(put("a", 1), put("b", 1))
+    await store.write(put("a", 2))
+    await store.write(delete("b"))
+    assert await store.log() == tuple(map(ChangeNote.of, await store.history()))
+    assert await store.log(key("a"), 1) == tuple(map(ChangeNote.of, await store.history(key("a"), 1)))
+    assert await store.log(None, 10, 3) == tuple(map(ChangeNote.of, await store.history(None, 10, 3)))
+
+
+@on(("sqlite", "encrypted", "postgres", "encrypted-postgres"))
+async def test_the_log_of_large_documents_takes_little_memory(store: Store) -> None:
+    for turn in range(10):
+        await store.write(put("a", str(turn) * 1_000_000))
+    tracemalloc.start()
+    try:
+        assert len(await store.log()) == 10
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 1_000_000
 
 
 # --- optimistic concurrency ---------------------------------------------------------------------------------
@@ -498,6 +619,54 @@ def test_what_is_remembered_has_a_size_too(kind: str, tmp_path: Path) -> None:
     run(scenario())
 
 
+@pytest.mark.parametrize("kind", DATED)
+def test_what_is_remembered_has_an_age_too(kind: str, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        clock = later_and_later()
+        async with opened(kind, tmp_path, kept_age=timedelta(minutes=2), clock=clock) as store:
+            for value in range(6):
+                await store.write(put("a", value))
+            assert [change.revision for change in await store.history()] == [6, 5, 4]
+            assert await store.oldest() == 3
+            for _ in range(10):
+                clock()
+            await store.write(put("a", 6))
+            assert [change.revision for change in await store.history()] == [7]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("kind", DATED)
+def test_a_clock_that_is_set_back_leaves_no_gap(kind: str, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        start = datetime(2026, 1, 31, tzinfo=UTC)
+        moments = iter(start + timedelta(minutes=minute) for minute in (10, 0, 1, 12))
+        async with opened(kind, tmp_path, kept_age=timedelta(minutes=5), clock=lambda: next(moments)) as store:
+            for value in range(4):
+                await store.write(put("a", value))
+            assert await store.oldest() == 0  # the first is not old, and what is behind it is kept with it
+            assert [change.revision for change in await changes(store, 0, until=4)] == [1, 2, 3, 4]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("limits", [{"kept": 1}, {"kept_bytes": 0}, {"kept_age": timedelta(0)}], ids=str)
+@pytest.mark.parametrize("kind", LASTING)
+def test_what_is_beyond_a_new_limit_is_forgotten_with_the_next_write(
+    kind: str, limits: dict[str, Any], tmp_path: Path
+) -> None:
+    async def scenario() -> None:
+        async with opened(kind, tmp_path) as store:
+            for value in range(10):
+                await store.write(*(put(f"a{number}", value) for number in range(30)))
+        async with opened(kind, tmp_path, **limits) as store:
+            await store.write(put("b"))
+            assert [change.revision for change in await store.history()] == [11]
+            assert await store.oldest() == 10
+
+    run(scenario())
+
+
 @pytest.mark.parametrize("kind", ALL)
 def test_a_change_that_is_larger_than_what_is_remembered_can_be_followed(kind: str, tmp_path: Path) -> None:
     async def scenario() -> None:
@@ -532,6 +701,56 @@ async def test_history_has_a_limit(store: Store) -> None:
         await store.write(put("a", value))
 
     assert [change.revision for change in await store.history(key("a"), limit=2)] == [4, 3]
+
+
+@on(ALL)
+async def test_history_of_everything_is_newest_first(store: Store) -> None:
+    await store.write(put("a", 1))
+    await store.write(put("b", 1))
+    await store.write(put("a", 2))
+
+    assert [(change.revision, change.key) for change in await store.history()] == [
+        (3, key("a")),
+        (2, key("b")),
+        (1, key("a")),
+    ]
+    assert [change.revision for change in await store.history(before=3)] == [2, 1]
+    assert [change.revision for change in await store.history(key("a"), before=3)] == [1]
+    assert [change.revision for change in await store.history(limit=1, before=3)] == [2]
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_a_store_says_how_far_it_can_be_gone_back(kind: str, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with opened(kind, tmp_path, kept=2) as store:
+            assert await store.oldest() == 0
+            for value in range(4):
+                await store.write(put("a", value))
+            assert await store.oldest() == 2
+
+    run(scenario())
+
+
+@on(DATED)
+async def test_what_is_gone_is_as_old_in_the_history_as_it_was(store: Store) -> None:
+    old, new = "2020-01-01T00:00:00.000000Z", "2021-01-01T00:00:00.000000Z"
+    await store.write(Put(document("a", 1, source=Source(created=old))))
+    await store.write(delete("a"))
+    await store.write(Put(document("a", 2, source=Source(created=new))))
+    await store.write(Put(document("a", 3)))
+
+    told = [ages(change.before, change.after) for change in await store.history(key("a"))]
+    assert told == [[new, new], [None, new], [old, None], [None, old]]
+
+
+@on(WRITABLE)
+async def test_a_change_says_who_made_it(store: Store) -> None:
+    alice = Author("alice", "apply from 192.0.2.7")
+    await store.write(put("a", 1), author=alice)
+    await store.write(put("a", 2))
+
+    assert [change.author for change in await store.history(key("a"))] == [UNKNOWN, alice]
+    assert [change.author for change in await changes(store, 0, until=2)] == [alice, UNKNOWN]
 
 
 @on(ALL)

@@ -8,6 +8,7 @@ import re
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from cp.store.files import FilesStore
 from cp.store.folder import LARGEST, Folder, FolderEdit, FolderFile, Parse
 from cp.store.port import ChangeBatch, Contents, Put, ReadOnly, Unusable
 from cp.store.tree import FileSignature
-from tests.store.harness import NEVER, contained, delete, document, key, next_batch, put, run, until
+from tests.store.harness import NEVER, contained, delete, document, held, key, next_batch, put, run, until
 
 
 def text(*documents: tuple[str, Any]) -> str:
@@ -225,6 +226,29 @@ def test_a_file_that_only_moved_changes_nothing_but_where_it_stands(root: Path) 
             assert change.after is not None
             assert change.before == change.after
             assert change.after.source.file == str(root / "b.yaml")
+
+    run(scenario())
+
+
+def test_a_document_in_a_file_says_itself_when_it_was_made(root: Path) -> None:
+    """So every control plane that reads the folder takes the same one for the newest, and after a restart too."""
+
+    def made(name: str, created: str) -> str:
+        return f"creationTime: {created}\n{text((name, 1))}---\n"
+
+    (root / "a.yaml").write_text(made("a", "2024-06-01T10:00:00Z") + text(("b", 1)))
+
+    async def scenario() -> None:
+        async with files(root) as store:
+            assert [one.document.source.created for one in (await store.read()).stored] == [
+                "2024-06-01T10:00:00.000000Z",
+                "",
+            ]
+            (root / "a.yaml").write_text(made("a", "2024-06-01T11:00:00Z") + text(("b", 1)))
+            [change] = (await next_batch(store, 1)).changes
+            assert change.after is not None
+            assert (change.key, change.after.source.created) == (key("a"), "2024-06-01T11:00:00.000000Z")
+            assert (await held(store, "a")).created == datetime(2024, 6, 1, 11, tzinfo=UTC)
 
     run(scenario())
 

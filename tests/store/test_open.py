@@ -59,12 +59,27 @@ def test_a_file_is_found_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresq://koguma:hunter2@db/mesh", "postgresq://koguma:[redacted]@db/mesh"),
+        ("postgres+x://koguma:hunter2/@2@db/mesh", "postgres+x://koguma:[redacted]@db/mesh"),
+        ("sqlite://:hunter2@", "sqlite://:[redacted]@"),
+    ],
+)
+def test_a_password_is_not_shown_where_the_scheme_is_mistyped(url: str, shown: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(f"there is no store {shown!r}:")) as refusal:
+        run(kind(url))
+    assert "hunter2" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
     "url",
     ["", "redis://localhost", "sqlite:", "sqlite:koguma.db", "sqlite://koguma.db", "sqlite:///", "dir:", "memory"],
 )
 def test_any_other_url_is_answered_with_what_is_possible(url: str) -> None:
     expected = (
-        f"there is no store {url!r}: a store is sqlite:///PATH (from the root: sqlite:////PATH), dir:PATH or memory:"
+        f"there is no store {url!r}: a store is sqlite:///PATH (from the root: sqlite:////PATH), "
+        "postgresql://USER@HOST:PORT/DATABASE, dir:PATH or memory:"
     )
     with pytest.raises(ValueError, match=f"^{re.escape(expected)}$"):
         run(kind(url))

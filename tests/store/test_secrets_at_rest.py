@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 import os
 import re
 import signal
@@ -18,19 +20,24 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cp.cli.backup import _copy
+from cp.model.document import Document
 from cp.model.names import Key
 from cp.model.source import read_documents
+from cp.serving.storage import secrets_policy
+from cp.settings import load
 from cp.store import database
-from cp.store.at_rest import SecretsPolicy
+from cp.store.at_rest import SecretsPolicy, open_to_others
 from cp.store.beside import combined
 from cp.store.encrypting import SecretsCount, count_secrets, encrypt_all
 from cp.store.files import FilesStore
-from cp.store.port import Delete, Store, Unusable
+from cp.store.port import Delete, Put, Store, Unusable
 from cp.store.sqlite import SqliteStore
 from tests.store.harness import NEVER, next_batch, put, run, until
 from tests.store.secrets import NEW, OLD, codec, exposed, secret, secret_store, service_outside, value
 
 A = Key("Secret", "default", "a")
+A_KEY = f"new:{base64.b64encode(NEW.secret).decode()}"
+STRANGER = 65534
 
 
 @pytest.fixture
@@ -218,7 +225,7 @@ def test_a_secret_of_which_nothing_can_be_read_is_left_out_and_can_be_written_an
             assert [stored.document.key.name for stored in contents.stored] == ["b"]
             assert [finding.resource for finding in contents.findings] == [A]
             assert await data(store, "a") is None
-            assert await store.history(A) == ()
+            assert [(each.after, each.is_unreadable) for each in await store.history(A)] == [(None, True)]
             assert await store.write(Delete(A)) == 3
             assert await codes(store) == []
             [change] = (await next_batch(store, 2)).changes
@@ -262,6 +269,30 @@ def test_a_damaged_plain_secret_is_not_shown_in_the_error(path: Path, bit: int) 
     text = refused(path)
     assert "damaged" in text
     assert value(0)[:10] not in text
+
+
+def test_a_plain_secret_that_no_koguma_has_written_is_an_error_where_there_is_a_key(path: Path) -> None:
+    run(_written(path, NEW))
+    query(path, "UPDATE documents SET data = ? WHERE name = 'a'", json.dumps(dict(secret("a", 7).document.data)))
+
+    async def scenario() -> None:
+        async with secret_store(path, NEW) as store:
+            assert await codes(store) == ["secrets-by-other-hands"]
+            [told] = await shown(store)
+            assert "1 document is stored in plain text, and no Koguma has written any: Secret default/a" in told
+            assert value(7) not in told
+
+    run(scenario())
+
+
+def test_a_plain_secret_from_before_there_was_a_key_is_no_error(path: Path) -> None:
+    run(_written(path))
+
+    async def scenario() -> None:
+        async with secret_store(path, NEW) as store:
+            assert await codes(store) == ["secrets-in-plain-text"]
+
+    run(scenario())
 
 
 def test_secrets_that_were_swapped_are_findings_and_neither_is_taken_for_the_other(path: Path) -> None:
@@ -318,6 +349,30 @@ def test_secrets_in_plain_text_are_told_of_with_what_to_do(path: Path) -> None:
             assert finding.code == "secrets-in-plain-text"
 
     run(scenario())
+
+
+def test_a_rollout_is_no_secret_and_what_it_proposes_is_encrypted_all_the_same(path: Path) -> None:
+    key = Key("Rollout", "default", "latest")
+    spec = {"content": "what-is-proposed", "state": "Going"}
+    rollout = Put(Document(key, {"type": key.type, "mesh": key.mesh, "name": key.name, "spec": spec}))
+
+    async def in_plain_text() -> None:
+        async with secret_store(path) as store:
+            await store.write(rollout)
+            assert await codes(store) == []
+
+    async def encrypted() -> None:
+        async with secret_store(path, NEW, OLD) as store:
+            assert await codes(store) == []
+            assert (await next_batch(store, 0)).changes[0].after == rollout.document
+        async with secret_store(path, OLD, NEW) as store:
+            assert await codes(store) == ["secrets-under-old-key"]
+
+    run(in_plain_text())
+    assert count_secrets(path, codec(NEW)).plain == 0
+    assert encrypt_all(path, codec(NEW)).documents == 1
+    assert b"what-is-proposed" not in path.read_bytes()
+    run(encrypted())
 
 
 def test_what_was_deleted_is_told_of_as_long_as_traces_may_be_left(path: Path) -> None:
@@ -393,6 +448,44 @@ def test_folders_and_files_of_keys_are_looked_at_too(path: Path, tmp_path: Path)
             await store.close()
 
     assert run(scenario()) == [f"chmod 600 {keys}", f"chmod 700 {folder}"]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give files to others")
+@pytest.mark.parametrize(
+    ("mode", "group", "is_open"),
+    [
+        (0o640, "ours", False),
+        (0o600, "another", False),
+        (0o644, "ours", True),
+        (0o660, "ours", True),
+        (0o640, "another", True),
+    ],
+)
+def test_what_is_roots_may_be_read_by_our_group(tmp_path: Path, mode: int, group: str, is_open: bool) -> None:
+    (keys := tmp_path / "keys").touch()
+    os.chown(keys, STRANGER, os.getegid() if group == "ours" else STRANGER)
+    keys.chmod(mode)
+
+    hints = [finding.hint for finding in open_to_others([keys])]
+
+    assert hints == ([f"chgrp {os.getegid()} {keys} && chmod 640 {keys}"] if is_open else [])
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "is_private"),
+    [
+        (f"secretsKey: {A_KEY}", 0o644, True),
+        ("readOnly: true", 0o666, True),
+        ("readOnly: true", 0o644, False),
+    ],
+)
+def test_a_file_of_settings_is_looked_at_if_it_has_a_key_or_others_may_write_it(
+    tmp_path: Path, text: str, mode: int, is_private: bool
+) -> None:
+    (file := tmp_path / "koguma.yaml").write_text(f"{text}\nstore: 'memory:'\n")
+    file.chmod(mode)
+
+    assert (file in secrets_policy(load(config=file)).private) == is_private
 
 
 def test_secrets_in_a_folder_of_files_are_told_of(tmp_path: Path) -> None:

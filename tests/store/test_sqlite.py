@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ import pytest
 
 from cp.model.document import Document
 from cp.store import database
+from cp.store.migrations import SchemaStep, migrations
 from cp.store.port import ChangeBatch, Conflict, Outdated, Put, Unusable
 from cp.store.sqlite import SqliteStore
 from tests.store.harness import (
@@ -37,6 +38,8 @@ from tests.store.harness import (
     run,
     until,
 )
+
+STEPS = migrations("sqlite")
 
 
 @asynccontextmanager
@@ -160,10 +163,11 @@ def test_a_commit_waits_for_the_disk(path: Path) -> None:
 
 def test_a_full_disk_refuses_the_write_and_nothing_else(path: Path) -> None:
     with writer("fill", path, 1_000_000) as process:
-        refused, stored, again = output(process).read().splitlines()
+        lines = output(process).read().splitlines()
+    refused, stored, again, told = (line for line in lines if line.split()[0] in {"refused", "stored", "again", "told"})
 
     assert refused.startswith(f"refused {path}: ")
-    assert (stored, again) == ("stored True", "again True")
+    assert (stored, again, told) == ("stored True", "again True", "told True")
 
 
 def test_the_log_does_not_grow_without_bound(path: Path) -> None:
@@ -235,6 +239,43 @@ def test_two_stores_on_one_file_see_each_other(path: Path) -> None:
             with pytest.raises(Conflict):
                 await one.write(put("a", 9, based_on=1))
             assert (await told(other, 5, partial(one.write, put("b")))).revision == 6
+
+    run(scenario())
+
+
+def test_all_who_read_a_file_agree_on_the_age_of_a_document(path: Path) -> None:
+    """Who was told of it, who was there when it was made, and who opens the file later."""
+
+    async def scenario() -> None:
+        async with sqlite(path) as one, sqlite(path) as other:
+            batch = await told(one, 0, partial(other.write, put("a")))
+            told_of = [change.after.source.created for change in batch.changes if change.after is not None]
+            there = (await held(other, "a")).document.source.created
+        async with sqlite(path) as later:
+            assert [(await held(later, "a")).document.source.created] == [there] == told_of
+            assert there
+
+    run(scenario())
+
+
+def test_an_older_version_that_writes_to_the_file_leaves_the_age_as_it_is(path: Path) -> None:
+    """It wrote when a document was made into its row, and nothing of it into the log."""
+
+    async def scenario() -> None:
+        async with sqlite(path) as store:
+            await store.write(put("a"))
+            created = (await held(store, "a")).document.source.created
+            with closing(sqlite3.connect(path)) as older, older:
+                older.execute("UPDATE documents SET revision = 2")
+                older.execute(
+                    "INSERT INTO changes (revision, position, type, mesh, name, before, before_source, "
+                    "after, after_source, at, written) "
+                    "SELECT 2, 0, type, mesh, name, after, after_source, after, after_source, "
+                    "at, written + 1 FROM changes"
+                )
+            [change] = await changes(store, 1, until=2)
+            assert change.after is not None
+            assert change.after.source.created == created
 
     run(scenario())
 
@@ -485,14 +526,58 @@ def test_a_damaged_page_is_noticed_when_the_file_is_opened(path: Path) -> None:
     assert "the file is damaged: restore a copy" in refused(path)
 
 
+def steps_of(monkeypatch: pytest.MonkeyPatch, *steps: SchemaStep) -> None:
+    """A version that knows these steps."""
+    monkeypatch.setattr(database, "migrations", lambda _database: steps)
+
+
 def test_a_file_of_a_newer_version_is_refused(path: Path) -> None:
     made(path)
     query(path, "PRAGMA user_version = 99")
+    with closing(sqlite3.connect(path)) as newer, newer:
+        newer.execute("INSERT INTO migrations VALUES (99, 99)")
 
-    assert (
-        refused(path)
-        == f"{path}: made by a newer version (schema 99, this one knows {len(database._migrations())}): upgrade"
-    )
+    assert refused(path) == f"{path}: made by a newer version (schema 99, this one knows {len(STEPS)}): upgrade"
+
+
+def test_a_file_that_says_nothing_of_its_migrations_is_refused_if_there_were_more(path: Path) -> None:
+    made(path)
+    query(path, "PRAGMA user_version = 99")
+    query(path, "DROP TABLE migrations")
+
+    assert "made by a newer version" in refused(path)
+
+
+def test_an_older_version_goes_on_with_a_file_that_a_newer_one_left_compatible(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There and back: what each wrote the other reads, and the newer one does nothing twice."""
+    newer = (*STEPS, SchemaStep("ALTER TABLE documents ADD COLUMN note TEXT;\n", len(STEPS)))
+
+    async def scenario() -> None:
+        async with sqlite(path) as store:
+            await store.write(put("a"))
+        for steps, name in ((newer, "b"), (STEPS, "c"), (newer, "d")):
+            steps_of(monkeypatch, *steps)
+            async with sqlite(path) as store:
+                await store.write(put(name))
+        assert query(path, "SELECT name FROM documents ORDER BY name") == [(name,) for name in "abcd"]
+        assert query(path, "PRAGMA user_version") == [(len(newer),)]
+
+    run(scenario())
+
+
+def test_versions_of_two_steps_serve_from_one_file_at_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        async with sqlite(path) as older:
+            await older.write(put("a"))
+            steps_of(monkeypatch, *STEPS, SchemaStep("ALTER TABLE documents ADD COLUMN note TEXT;\n", len(STEPS)))
+            async with sqlite(path) as newer:
+                await newer.write(put("b"))
+                assert await older.write(put("c")) == 3
+                assert (await newer.read()).stored == (await older.read()).stored
+
+    run(scenario())
 
 
 def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
@@ -517,14 +602,13 @@ def test_a_file_system_without_shared_memory_is_refused(path: Path) -> None:
 def test_a_file_of_before_is_brought_up_to_date_with_the_bytes_of_its_changes(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    steps = database._migrations()
-    monkeypatch.setattr(database, "_migrations", lambda: steps[:1])
+    steps_of(monkeypatch, *STEPS[:1])
     database.prepare(path)
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("INSERT INTO changes VALUES (1, 0, 'Mesh', '', 'a', NULL, NULL, 'abcd', 'xy', 'now')")
     connection.execute("INSERT INTO changes VALUES (2, 0, 'Mesh', '', 'a', 'abc', NULL, 'abcd', 'xy', 'now')")
     connection.close()
-    monkeypatch.setattr(database, "_migrations", lambda: steps)
+    steps_of(monkeypatch, *STEPS)
     database.prepare(path)
 
     assert query(path, "SELECT revision, written FROM changes ORDER BY revision") == [(1, 6), (2, 15)]
@@ -540,14 +624,13 @@ def test_a_new_file_can_be_read_by_its_user_alone(path: Path) -> None:
 
 
 def test_a_migration_is_done_wholly_or_not_at_all(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = database._migrations()
-    monkeypatch.setattr(database, "_migrations", lambda: [*right, "CREATE TABLE more (a TEXT);\nNONSENSE;\n"])
+    steps_of(monkeypatch, *STEPS, SchemaStep("CREATE TABLE more (a TEXT);\nNONSENSE;\n", 99))
     assert "NONSENSE" in refused(path)
     assert query(path, "SELECT count(*) FROM sqlite_schema") == [(0,)]
 
-    monkeypatch.setattr(database, "_migrations", lambda: right)
+    steps_of(monkeypatch, *STEPS)
     made(path)
-    monkeypatch.setattr(database, "_migrations", lambda: [*right, "CREATE TABLE more (a TEXT);\n"])
+    steps_of(monkeypatch, *STEPS, SchemaStep("CREATE TABLE more (a TEXT);\n", 99))
     made(path)
-    assert query(path, "PRAGMA user_version") == [(len(right) + 1,)]
+    assert query(path, "PRAGMA user_version") == [(len(STEPS) + 1,)]
     assert query(path, "SELECT count(*) FROM more") == [(0,)]

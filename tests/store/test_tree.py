@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -62,3 +64,23 @@ def test_of_directories_within_each_other_each_is_asked_for_a_few_times(
 
     assert len(survey(str(tmp_path)).places) == depth + 1
     assert asked[0] < 10 * depth
+
+
+def test_a_directory_that_goes_while_it_is_looked_through_is_not_taken_for_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "mesh"
+    root.mkdir()
+    (root / "a.yaml").write_text("")
+    listed = os.scandir
+
+    @contextmanager
+    def going(path: str) -> Iterator[list[os.DirEntry[str]]]:
+        with listed(path) as entries:
+            names = list(entries)
+        root.rename(tmp_path / "away")
+        yield names
+
+    monkeypatch.setattr(os, "scandir", going)
+
+    assert survey(str(root)).seen == {str(root): "no such file or directory"}

@@ -37,10 +37,14 @@ async def fill(path: Path, largest: int) -> None:
             turn += 1
     except Unusable as error:
         print("refused", error)  # noqa: T201
+        told = store.refusal == str(error) != ""
     contents = await store.read()
     print("stored", len(contents.stored) == contents.revision == turn > 0)  # noqa: T201
     resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    await store.write()
+    told = told and store.refusal != ""
     print("again", await store.write(put("b")) == turn + 1)  # noqa: T201
+    print("told", told and store.refusal == "")  # noqa: T201
     await store.close()
 
 

@@ -45,17 +45,16 @@ class Certified:
 
 
 class Authority:
-    def __init__(self, name: str = "default") -> None:
+    def __init__(self, name: str = "default", *, is_identified: bool = True) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
         self.domain = name
         builder = _builder(self._name, self._name, self._key, -HOUR, timedelta(days=365)).add_extension(
             x509.BasicConstraints(ca=True, path_length=None), critical=True
         )
-        # Without it Envoy cannot tell two roots of one name apart, and takes the wrong one to verify by.
-        builder = builder.add_extension(
-            x509.SubjectKeyIdentifier.from_public_key(self._key.public_key()), critical=False
-        )
+        if is_identified:  # otherwise Envoy may not tell two roots of one name apart, and verify by the wrong one
+            identifier = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
+            builder = builder.add_extension(identifier, critical=False)
         usage = _usage(signs=True)
         signed = builder.add_extension(usage, critical=True).add_extension(_uris(f"spiffe://{name}"), critical=False)
         self.certificate = signed.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)

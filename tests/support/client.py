@@ -4,6 +4,7 @@ import http.client
 import json
 import select
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Mapping
@@ -41,19 +42,42 @@ class Answer:
         return self.headers.get("x-service", "")
 
 
+@dataclass(frozen=True, slots=True)
+class ClientTls:
+    """How a client speaks TLS: whom it believes, and which host it asks for; empty: it names none."""
+
+    context: ssl.SSLContext
+    server_name: str = ""
+
+
 def call(
     address: Address,
     path: str = "/",
     method: str = "GET",
     headers: Mapping[str, str] | None = None,
     timeout: float = 20,
+    *,
+    tls: ClientTls | None = None,
 ) -> Answer:
     """Send one request on a connection of its own."""
-    connection = http.client.HTTPConnection(*address, timeout=timeout)
+    connection = _Connection(address, timeout, tls)
     try:
         return _exchange(connection, path, method, headers or {})
     finally:
         connection.close()
+
+
+class _Connection(http.client.HTTPConnection):
+    def __init__(self, address: Address, timeout: float, tls: ClientTls | None) -> None:
+        super().__init__(*address, timeout=timeout)
+        self._tls = tls
+        self.opened = 0
+
+    def connect(self) -> None:
+        super().connect()
+        self.opened += 1
+        if self._tls is not None:
+            self.sock = self._tls.context.wrap_socket(self.sock, server_hostname=self._tls.server_name or None)
 
 
 def _exchange(connection: http.client.HTTPConnection, path: str, method: str, headers: Mapping[str, str]) -> Answer:
@@ -127,8 +151,19 @@ class Outcome:
 class Traffic:
     """Steady requests from a thread, on one connection that is kept open, each outcome recorded."""
 
-    def __init__(self, address: Address, path: str = "/", per_second: float = 50, timeout: float = 5) -> None:
-        self._address, self._path, self._timeout = address, path, timeout
+    def __init__(
+        self,
+        address: Address,
+        path: str = "/",
+        per_second: float = 50,
+        timeout: float = 5,
+        *,
+        headers: Mapping[str, str] | None = None,
+        tls: ClientTls | None = None,
+    ) -> None:
+        self._path, self._timeout = path, timeout
+        self._headers = headers or {}
+        self._connection = _Connection(address, timeout, tls)
         self._pause = 1 / per_second
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"traffic to {address}", daemon=True)
@@ -137,6 +172,11 @@ class Traffic:
     @property
     def failures(self) -> list[Outcome]:
         return [outcome for outcome in self.outcomes if not outcome.ok]
+
+    @property
+    def connections(self) -> int:
+        """How many it has needed so far."""
+        return self._connection.opened
 
     def since(self, moment: float) -> list[Outcome]:
         """Outcomes of the requests that were sent after a moment of the monotonic clock."""
@@ -156,7 +196,7 @@ class Traffic:
         self.stop()
 
     def _run(self) -> None:
-        connection = http.client.HTTPConnection(*self._address, timeout=self._timeout)
+        connection = self._connection
         due = time.monotonic()
         while not self._stopping.is_set():
             self.outcomes.append(self._one(connection))
@@ -167,7 +207,7 @@ class Traffic:
     def _one(self, connection: http.client.HTTPConnection) -> Outcome:
         begun = time.monotonic()
         try:
-            answer = _exchange(connection, self._path, "GET", {})
+            answer = _exchange(connection, self._path, "GET", self._headers)
         except (OSError, http.client.HTTPException) as error:
             connection.close()
             return Outcome(begun, 0, time.monotonic() - begun, f"{type(error).__name__}: {error}")

@@ -36,6 +36,9 @@ class Collector:
         self.metrics: list[Any] = []
         """What came of metrics, by who told them: each time all of them."""
 
+        self.answer = b""
+        """What it says to spans."""
+
         self._server = grpc.server(ThreadPoolExecutor(2))
         self._server.add_generic_rpc_handlers((_Handler(self),))
         self._server.add_insecure_port(str(self.address))
@@ -54,7 +57,7 @@ class Collector:
         resources = ExportTraceServiceRequest.FromString(sent).resource_spans
         scopes = (scope for resource in resources for scope in resource.instrumentation_library_spans)
         self.spans += [span for scope in scopes for span in scope.spans]
-        return b""
+        return self.answer
 
     def take_metrics(self, sent: bytes, _context: grpc.ServicerContext) -> bytes:
         for resource in ExportMetricsServiceRequest.FromString(sent).resource_metrics:

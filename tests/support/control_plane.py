@@ -13,7 +13,8 @@ from typing import Any, Final, Self
 import httpx
 import yaml
 
-from cp.model.source import DEFAULT_MESH, GLOBAL
+from cp.model.names import DEFAULT_MESH
+from cp.model.source import GLOBAL
 from cp.policies import discover, kinds
 from tests.support.leaks import is_asked_for, leaks
 from tests.support.loopback import Address, free_port, new_host
@@ -62,8 +63,9 @@ class ControlPlane:
         self._running: Running | None = None
         self._logged = 0
 
-    def start(self) -> Self:
-        """Start it, or start it again where it was."""
+    def start(self, **settings: str) -> Self:
+        """Start it, or start it again where it was, with other settings from now on."""
+        self._settings |= settings
         self._written = 0
         self._logged = len(self.log.read_text().splitlines()) if self.log.exists() else 0
         self._running = Running([KOGUMA, "run", "--store", self._store], self.log, self._settings)

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Final, Self
 
 import grpc
+from grpc.experimental import insecure_channel_credentials
 
 from tests.support.grpc_service import NAME
 from tests.support.processes import Running
@@ -21,6 +22,7 @@ NODE_MODULES: Final = ROOT / ".grpc-js" / "node_modules"
 GRPC_JS: Final = NODE_MODULES / "@grpc" / "grpc-js-xds"
 LIBRARIES: Final = {
     "python": [sys.executable, "-m", "tests.support.grpc_calls"],
+    "python with credentials": [sys.executable, "-m", "tests.support.grpc_calls", "with-credentials"],
     "node": ["node", str(ROOT / "tests" / "grpc_js" / "calls.js")],
 }
 
@@ -67,10 +69,19 @@ class Calls:
         self._running.stop()
 
 
-def main(target: str) -> None:
+def channel_to(target: str, credentials: str = "") -> grpc.Channel:
+    """A channel that speaks plain text or, with credentials, what the control plane says."""
+    if not credentials:
+        return grpc.insecure_channel(target)
+    fallback = insecure_channel_credentials()  # type: ignore[no-untyped-call]  # it has no types
+    return grpc.secure_channel(target, grpc.xds_channel_credentials(fallback))
+
+
+def main(*options: str) -> None:
     """Call until somebody ends it, or nobody can be waiting any more."""
+    *credentials, target = options
     end = time.monotonic() + _LONGEST
-    with grpc.insecure_channel(target) as channel:
+    with channel_to(target, *credentials) as channel:
         name: Callable[..., bytes] = channel.unary_unary(NAME)
         while time.monotonic() < end:
             try:

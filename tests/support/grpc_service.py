@@ -31,7 +31,7 @@ class Behaviour:
 class GrpcService:
     """Answers calls of `NAME`, and of methods it was told of, with its name, and health checks with what it is told."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, tls: grpc.ServerCredentials | None = None) -> None:
         self.name = name
         self.address = new_address()
         self.health = SERVING
@@ -41,7 +41,10 @@ class GrpcService:
         self._closing = threading.Event()
         self._server = grpc.server(ThreadPoolExecutor(4))
         self._server.add_generic_rpc_handlers((_Handler(self),))
-        self._server.add_insecure_port(str(self.address))
+        if tls is None:
+            self._server.add_insecure_port(str(self.address))
+        else:
+            self._server.add_secure_port(str(self.address), tls)
         self._server.start()
 
     def on(

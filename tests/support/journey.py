@@ -142,7 +142,7 @@ def _documents() -> Iterator[Document]:
 def _policies(policies: Policies) -> str:
     """Which policies do something: those that fill in a hook."""
     writing = {"cluster", "endpoints", "listener", "route", "clients", "sidecar", "finish"}
-    hooks = {"shape", "arrange", "capture", "admit", *writing}
+    hooks = {"shape", "arrange", "capture", "secure", *writing}
     acting = [policy.kind.name for policy in policies if hooks & vars(type(policy)).keys()]
     others = [policy.kind.name for policy in policies if policy.kind.name not in acting]
     lines = [("in effect:", acting), ("read and checked, without effect yet:", others)]

@@ -27,6 +27,9 @@ class Proxy:
 
     protocol: str = "http"
     mesh: str = "default"
+    gateway: str = ""
+    """BUILTIN or DELEGATED for a gateway, which has no inbounds."""
+
     host: str = field(default_factory=new_host)
     ports: dict[str, int] = field(default_factory=dict)
 
@@ -51,9 +54,15 @@ class Proxy:
         networking: Document = {
             "address": self.host,
             "admin": {"port": self.admin.port},
-            "inbound": [self._inbound()],
             "outbound": [self._outbound(backend) for backend in self.backends],
         }
+        if self.gateway:
+            tags = {"kuma.io/service": self.service, **self.tags}
+            networking |= {"gateway": {"type": self.gateway, "tags": tags}}
+        else:
+            networking |= {"inbound": [self._inbound()]}
+        if self.gateway == "BUILTIN":
+            del networking["outbound"]
         return {"type": "Dataplane", "mesh": self.mesh, "name": self.name, "networking": networking}
 
     def _inbound(self) -> Document:
@@ -97,6 +106,41 @@ def external_service(name: str, *endpoints: Document, protocol: str = "http", **
         "name": name,
         "spec": {"match": match, "endpoints": list(endpoints), **spec},
     }
+
+
+def legacy_external_service(
+    name: str, service: str, address: str, tls: Document | None = None, **tags: Any
+) -> Document:
+    """An ExternalService, which is called by its tag."""
+    all_tags = {"kuma.io/service": service, "kuma.io/protocol": "http", **tags}
+    networking = {"address": address} | ({} if tls is None else {"tls": tls})
+    return {"type": "ExternalService", "mesh": "default", "name": name, "networking": networking, "tags": all_tags}
+
+
+def mesh_gateway(name: str, *listeners: Document) -> Document:
+    """A gateway that listens like this, on the proxies of the service with its name."""
+    selectors = [{"match": {"kuma.io/service": name}}]
+    return {
+        "type": "MeshGateway",
+        "mesh": "default",
+        "name": name,
+        "selectors": selectors,
+        "conf": {"listeners": list(listeners)},
+    }
+
+
+def listener(port: int, protocol: str = "HTTP", hostname: str = "*", *secrets: str, **more: Any) -> Document:
+    """A listener of a gateway. With the names of Secrets it terminates TLS."""
+    certificates = [{"secret": name} for name in secrets]
+    tls = {"tls": {"mode": "TERMINATE", "certificates": certificates}} if certificates else {}
+    return {"port": port, "protocol": protocol, "hostname": hostname, **tls, **more}
+
+
+def gateway_route(name: str, gateway: str, *rules: Document, hostnames: tuple[str, ...] = (), **tags: str) -> Document:
+    """An HTTP route for the listeners of a gateway with these tags."""
+    item = {"targetRef": {"kind": "Mesh"}, "rules": list(rules)} | ({"hostnames": list(hostnames)} if hostnames else {})
+    target = {"kind": "MeshGateway", "name": gateway} | ({"tags": tags} if tags else {})
+    return policy("MeshHTTPRoute", name, item, target=target)
 
 
 def secret(name: str, content: bytes) -> Document:

@@ -8,10 +8,11 @@ from typing import Any, Final
 
 import yaml
 
-from tests.support.control_plane import ControlPlane, Document
-from tests.support.envoy import Envoy
+from tests.support.control_plane import KOGUMA, ControlPlane, Document
+from tests.support.envoy import Envoy, envoy_binary
 from tests.support.loopback import Address
 from tests.support.mesh import MESH, Proxy, bare_dataplane
+from tests.support.processes import Running
 from tests.support.services import HttpService
 from tests.support.waiting import eventually
 
@@ -48,7 +49,11 @@ class Playground:
 
     def speaking(self, protocol: str, name: str, workload: Address) -> Proxy:
         """A proxy in front of something that is spoken to like this."""
-        return self._started(Proxy(name, name, workload, protocol=protocol))
+        return self.started(Proxy(name, name, workload, protocol=protocol))
+
+    def gateway(self, name: str) -> Proxy:
+        """A builtin gateway, for the MeshGateway with its name."""
+        return self.started(Proxy(name, name, gateway="BUILTIN"))
 
     def bare(self, name: str, of: str, **tags: str) -> HttpService:
         """An instance of a service without a proxy, for tests of what its callers do: they reach it directly."""
@@ -59,9 +64,10 @@ class Playground:
     def proxy(self, name: str, service: str, behind: HttpService | None, *backends: str, **tags: str) -> Proxy:
         tags = {key.replace("__", "-"): value for key, value in tags.items()}
         workload = behind.address if behind else None
-        return self._started(Proxy(name, service, workload, tags=tags, backends=backends))
+        return self.started(Proxy(name, service, workload, tags=tags, backends=backends))
 
-    def _started(self, proxy: Proxy) -> Proxy:
+    def started(self, proxy: Proxy) -> Proxy:
+        """The proxy, with an Envoy that serves it."""
         self.proxies[proxy.name] = proxy
         self.control_plane.apply(proxy.document)
         delta = (
@@ -100,6 +106,14 @@ def playground(folder: Path, store: str = "memory:", **settings: str) -> Iterato
         control_plane = stack.enter_context(ControlPlane(folder, store, **settings))
         control_plane.apply(MESH)
         yield Playground(control_plane, folder, stack)
+
+
+def dp_run(mesh: Playground, proxy: Proxy, folder: Path, *options: str) -> Running:
+    """A proxy as an operator starts it, with its agent."""
+    (file := folder / f"{proxy.name}.yaml").write_text(yaml.safe_dump(proxy.document))
+    command = [str(KOGUMA), "dp", "run", "--dataplane-file", str(file), "--envoy-path", str(envoy_binary())]
+    address = ("--cp-address", mesh.control_plane.api.url)
+    return Running([*command, *address, *options], folder / f"{proxy.name}.log")
 
 
 def timeouts(envoy: Envoy, service: str | None = None) -> dict[str, str]:

@@ -131,6 +131,10 @@ class _Server(ThreadingHTTPServer):
         self.counting = threading.Lock()
         super().__init__(address, handler)
 
+    def server_bind(self) -> None:
+        # HTTPServer's asks for the name of a host as well: that takes seconds where no name server answers.
+        socketserver.TCPServer.server_bind(self)
+
     def process_request(self, request: Any, client_address: Any) -> None:
         self.opened += 1
         super().process_request(request, client_address)
@@ -150,10 +154,6 @@ class _SocketServer(_Server):
     def __init__(self, path: Path, handler: type[BaseHTTPRequestHandler]) -> None:
         where: Any = str(path)  # typeshed knows of no servers at sockets
         super().__init__(where, handler)
-
-    def server_bind(self) -> None:
-        socketserver.TCPServer.server_bind(self)  # HTTPServer's asks for the name of a host
-        self.server_name, self.server_port = "socket", 0
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -189,7 +189,9 @@ class _Handler(BaseHTTPRequestHandler):
     do_POST = do_PUT = do_DELETE = do_PATCH = do_GET  # noqa: N815  # the names that http.server looks for
 
     def _seen(self, headers: dict[str, str]) -> dict[str, Any]:
-        return {"service": self.service.name, "method": self.command, "path": self.path, "headers": headers}
+        seen = {"service": self.service.name, "method": self.command, "path": self.path, "headers": headers}
+        over_tls = isinstance(self.connection, ssl.SSLSocket)
+        return seen | ({"alpn": self.connection.selected_alpn_protocol()} if over_tls else {})
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # the name is http.server's
         pass

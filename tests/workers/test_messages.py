@@ -14,9 +14,21 @@ from hypothesis import strategies as st
 from cp.ads.connection import ConnectionRecord
 from cp.ads.session.messages import Nack, NackedResource, Node, ResponseCounts, TypeStatus
 from cp.identity.leaf import Certificate
+from cp.model.envoy_questions import EnvoyQuestion, EnvoySubject
 from cp.model.names import Key
 from cp.model.violation import Finding, Severity
-from cp.serving.delivery import ChangeProgress, Delivery, NackReport, PolicyPart, Presence, ProxyState, StandingNack
+from cp.serving.delivery import (
+    ChangeProgress,
+    ChangeReach,
+    Delivery,
+    FleetDelta,
+    NackReport,
+    PolicyPart,
+    Presence,
+    ProxyState,
+    ProxyStatus,
+    StandingNack,
+)
 from cp.serving.delivery.delivery import StreamDelivery, TypeDelivery
 from cp.serving.workers import messages
 from cp.serving.workers.messages import from_message, to_message
@@ -26,7 +38,9 @@ from koguma.v1 import workers_pb2 as pb
 CLASSES = (
     Certificate,
     *(Key, Finding, Node, ResponseCounts, Nack, NackedResource, TypeStatus, ConnectionRecord, Presence, PolicyPart),
+    EnvoyQuestion,
     *(NackReport, StandingNack, TypeDelivery, StreamDelivery, Delivery, ChangeProgress),
+    *(ProxyStatus, FleetDelta, ChangeReach),
 )
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
 NUMBERS = st.integers(-(2**63), 2**63 - 1)
@@ -56,6 +70,7 @@ def _contents(hint: Any) -> st.SearchStrategy[Any]:
         bool: st.booleans(),
         Severity: st.sampled_from(Severity),
         ProxyState: st.sampled_from(ProxyState),
+        EnvoySubject: st.sampled_from(EnvoySubject),
     }
     if hint in simple:
         return simple[hint]
@@ -113,6 +128,7 @@ def test_an_error_arrives_whatever_characters_its_text_has(text: str) -> None:
 
 PORTS = st.integers(0, 65535)
 SIZES = st.integers(1024 * 1024, 2**63 - 1)
+SIZES_IN_A_STORE = st.integers(1024 * 1024, 10**15)
 SECONDS = st.floats(0.001, 10)
 
 
@@ -124,7 +140,7 @@ SECONDS = st.floats(0.001, 10)
         bind=TEXT,
         http_bind=TEXT,
         api_hosts=TEXT,
-        xds_host=TEXT,
+        xds_host=st.sampled_from(["", "cp.example", "cp-1.example, [::1]:5679"]),
         secrets_key=TEXT,
         secrets_key_file=TEXT,
         admin_address=TEXT,
@@ -138,8 +154,20 @@ SECONDS = st.floats(0.001, 10)
         skip_mesh_creation=st.booleans(),
         admin_unix_socket=st.booleans(),
         **dict.fromkeys(("ads_port", "http_port", "diagnostics_port", "xds_port", "admin_port"), PORTS),
-        **dict.fromkeys(("history_bytes", "most_streams", "request_limit", "most_unknown", "body_limit"), SIZES),
-        **dict.fromkeys(("stream_age", "drain", "deregistration_delay", "return_grace", "quiet", "at_most"), SECONDS),
+        **dict.fromkeys(
+            (
+                "most_streams",
+                "most_streams_of_address",
+                "request_limit",
+                "most_unknown",
+                "body_limit",
+            ),
+            SIZES,
+        ),
+        **dict.fromkeys(("history_bytes", "history_revisions"), SIZES_IN_A_STORE),
+        **dict.fromkeys(
+            ("history_age", "stream_age", "drain", "deregistration_delay", "return_grace", "quiet", "at_most"), SECONDS
+        ),
     )
 )
 def test_settings_arrive_as_they_were_sent(settings: Settings) -> None:

@@ -12,9 +12,9 @@ not have, each snapshot is rolled out in steps:
 This is the order of "Eventual consistency considerations" in Envoy's xDS protocol:
 https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol#xds-protocol-eventual-consistency-considerations
 
-Endpoints and secrets are in nobody's way, and are always those of the newest snapshot. Clusters, listeners and routes
-are those of `_target`. A newer snapshot becomes the target only after step 3: otherwise a stream of changes, each of
-which has clusters to wait for, would hold up the routes for ever.
+Endpoints, secrets and limits are in nobody's way, and are always those of the newest snapshot. Clusters, listeners and
+routes are those of `_target`. A newer snapshot becomes the target only after step 3: otherwise a stream of changes,
+each of which has clusters to wait for, would hold up the routes for ever.
 
 A session knows no protobuf, no I/O and no other stream. It has no clock either: `awaited_answer` tells what it waits
 for, and a caller that has a clock may `expire` it (record docs/adr/0011).
@@ -29,7 +29,7 @@ from cp.ads.session.channel import Channel
 from cp.ads.session.client_resources import WILDCARD_TYPES
 from cp.ads.session.messages import WILDCARD, Answer, Nack, Response, ResponseCounts, TypeStatus
 from cp.ads.session.pending import ChannelUpdate
-from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, ResourceBatch
+from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, ROUTES, RUNTIME, SECRET, ResourceBatch
 from cp.translate.snapshot import EMPTY, NO_PART, Snapshot, SnapshotPart
 
 # What a session awaits if it is no response: requests for listeners and routes of a client that has connected again.
@@ -113,9 +113,16 @@ class SessionBase(ABC):
     def tallies(self) -> tuple[ResponseCounts, ...]:
         return tuple(channel.counts for channel in self._channels.values() if channel.is_subscribed)
 
+    def asks_for(self, type_url: str, name: str) -> bool:
+        """Whether the client has subscribed to a resource."""
+        return type_url in self._channels and name in self._channels[type_url].subscription
+
     def is_at(self, snapshot: Snapshot) -> bool:
         """The client has ACKed all of it. One that has not requested listeners yet is still on its way."""
-        return self._has_requested_roots and all(channel.is_at(snapshot) for channel in self._channels.values())
+        # The type that was requested last is the likeliest to be on its way still.
+        return self._has_requested_roots and all(
+            channel.is_at(snapshot) for channel in reversed(self._channels.values())
+        )
 
     def has_answered_all(self, snapshot: Snapshot) -> bool:
         """The client was sent all of it and has answered, though it may have NACKed a part."""
@@ -137,8 +144,13 @@ class SessionBase(ABC):
 
     @property
     def _has_requested_roots(self) -> bool:
-        """Clusters and listeners are the roots of all that a client requests."""
-        return all(self._channel(type_url).is_subscribed for type_url in WILDCARD_TYPES)
+        """Clusters and listeners are the roots of all that a client requests.
+
+        Who requests secrets before any of them is no Envoy, but fetches the certificate of a gRPC client, and nothing
+        else will be requested (record 0063).
+        """
+        has_requested = [self._channel(type_url).is_subscribed for type_url in WILDCARD_TYPES]
+        return all(has_requested) or (not any(has_requested) and self._channel(SECRET).is_subscribed)
 
     # --- the roll-out ---
 
@@ -158,6 +170,7 @@ class SessionBase(ABC):
             responses += self._send(CLUSTER, self._target, may_remove=False)
             responses += self._send(ENDPOINTS, self._newest, self._outgoing)
             responses += self._send(SECRET, self._newest, self._outgoing)
+            responses += self._send(RUNTIME, self._newest)
             if self._blocking_nonce is not None:
                 break
             responses += self._send_cluster_users(self._target)

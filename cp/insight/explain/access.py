@@ -9,8 +9,9 @@ from typing import Any, Final
 from cp.identity.identities import identity_of
 from cp.identity.security import security_of
 from cp.insight.explain.model import ExplainedAccess, ValueOrigin
-from cp.insight.explain.values import value_origin
-from cp.insight.permissions import Permission, admission, permissions_at
+from cp.insight.explain.servers import served_inbound
+from cp.insight.explain.values import INBOUND, ShownNames, value_origin
+from cp.insight.permissions import Permission, judgement, permissions_at
 from cp.policies import Policies, Policy
 from cp.resources.client import is_grpc_client
 from cp.resources.resource import Resource
@@ -21,7 +22,6 @@ from cp.translate.effective import has_hook, rules_of
 from cp.translate.inbound import InboundResult
 from cp.translate.view.dataplanes import DataplanePort
 from cp.translate.view.mtls import has_certificate
-from cp.translate.view.proxies import inbounds
 from generators.proxy import Backend, CertificateName, MeshTls
 
 TLS: Final = "TLS"
@@ -46,7 +46,7 @@ class AccessAnswers:
     def __init__(self, compiler: Compiler, policies: Policies, world: World, caller: CompiledProxy) -> None:
         self._compiler, self._world, self._caller = compiler, world, caller
         self._judging: Sequence[Policy[Any]] = [policy for policy in policies if policy.judges_every_client]
-        self._admitting = [policy.kind.name for policy in policies if has_hook(policy, "admit")]
+        self._securing = [policy.kind.name for policy in policies if has_hook(policy, "secure")]
 
     def of_backend(self, backend: BackendResult, ports: Iterable[DataplanePort]) -> Iterator[ExplainedAccess]:
         """The answers of those behind a backend, those with equal answers together; nothing without mTLS."""
@@ -59,12 +59,19 @@ class AccessAnswers:
         for access, names in servers.items():
             yield replace(access, servers=tuple(dict.fromkeys(names)))
 
+    def shown_to(self, backend: BackendResult | None) -> ShownNames | None:
+        """What the caller shows to those behind a backend; None: nothing, as it speaks plain text."""
+        site = None if backend is None else backend.tasks[0].site
+        if not isinstance(site, Backend) or site.mesh_tls is None:
+            return None
+        return ShownNames(_uris(self._world, self._caller.dataplane), site.mesh_tls.sni)
+
     @property
     def _mesh(self) -> str:
         return self._caller.dataplane.mesh
 
     def _of_port(self, site: Backend, port: DataplanePort) -> ExplainedAccess:
-        index, reached = self._served(port) or (port.index, None)
+        index, reached = served_inbound(self._compiler, self._world, port) or (port.index, None)
         tls = None if reached is None else reached.inbound.tls
         answer = self._answer(site, port.dataplane, index, reached)
         shows_names = tls is not None and site.mesh_tls is not None
@@ -94,7 +101,7 @@ class AccessAnswers:
             if reached.inbound.is_permissive:
                 return _Answer(is_allowed=True, reason="who speaks plain text is asked for no permission")
             return _Answer(is_allowed=False, reason="the server takes TLS alone, and the call is in plain text")
-        return self._fault_of_names(site.mesh_tls, server) or self._admission(site.mesh_tls, server, index)
+        return self._fault_of_names(site.mesh_tls, server) or self._judged(site.mesh_tls, server, index, reached)
 
     def _fault_of_names(self, tls: MeshTls, server: Resource) -> _Answer | None:
         """Why the two sides do not trust each other; None if they do."""
@@ -108,31 +115,20 @@ class AccessAnswers:
             return _Answer(is_allowed=False, reason="the server shows none of the names that the caller expects")
         return None
 
-    def _admission(self, tls: MeshTls, server: Resource, index: int) -> _Answer:
-        rules = rules_of(self._world, server)
-        permissions = [
-            permission
-            for policy in self._judging
-            for permission in permissions_at(policy, rules.get(policy.kind.name), index, self._mesh)
-        ]
-        decided = admission(permissions, _uris(self._world, self._caller.dataplane), tls.sni)
+    def _judged(self, tls: MeshTls, server: Resource, index: int, reached: InboundResult) -> _Answer:
+        permissions = list(self._permissions(server, index, reached))
+        decided = judgement(permissions, _uris(self._world, self._caller.dataplane), tls.sni)
         if decided.decided_by is None:
             reason = "no permission is for this caller" if permissions else "there is no permission for this inbound"
             return _Answer(is_allowed=False, reason=f"{reason}: with mTLS one has to be allowed")
         reason = "a permission allows it" if decided.is_allowed else "a permission denies it"
         return _Answer(decided.is_allowed, reason, decided.decided_by, decided.shadow_denied_by)
 
-    def _served(self, port: DataplanePort) -> tuple[int, InboundResult] | None:
-        """The inbound that has an address, with its place; None for what has no proxy.
-
-        Of several inbounds with one address the first is served, whichever is called (record 0042).
-        """
-        results = self._compiler.proxy(self._world, port.dataplane).inbounds
-        address = port.inbound.address or port.dataplane.spec.networking.address
-        for (index, _), result in zip(inbounds(port.dataplane), results, strict=True):
-            if (result.inbound.address, result.inbound.port) == (address, port.inbound.port):
-                return index, result
-        return None
+    def _permissions(self, server: Resource, index: int, reached: InboundResult) -> Iterator[Permission]:
+        rules = rules_of(self._world, server)
+        for policy in self._judging:
+            kind = policy.kind.name
+            yield from permissions_at(policy, rules.get(kind), index, self._mesh, reached.legacy.get(kind, ()))
 
     def _why_spoken(self, site: Backend) -> str:
         if site.mesh_tls is not None:
@@ -146,7 +142,7 @@ class AccessAnswers:
 
     def _origin_of_mode(self, reached: InboundResult) -> ValueOrigin | None:
         """Who decides how callers speak; None: the Mesh."""
-        confs = (reached.effective.get(kind) for kind in self._admitting)
+        confs = (reached.effective.get(kind) for kind in self._securing)
         fields = (conf.fields.get(_MODE) for conf in confs if conf is not None)
         return next((value_origin(field.winner) for field in fields if field is not None), None)
 
@@ -164,7 +160,11 @@ def _uris(world: World, dataplane: Resource) -> tuple[str, ...]:
 
 def _shown(world: World, dataplane: Resource) -> tuple[str, ...]:
     """The names by which callers know a proxy, without those that only permissions ask for."""
-    return tuple(uri for uri in _uris(world, dataplane) if uri.startswith(_SPIFFE))
+    return _spiffe_ids(_uris(world, dataplane))
+
+
+def _spiffe_ids(uris: Iterable[str]) -> tuple[str, ...]:
+    return tuple(uri for uri in uris if uri.startswith(_SPIFFE))
 
 
 def _is_named(name: CertificateName, uri: str) -> bool:
@@ -179,7 +179,19 @@ def _origin(permission: Permission | None) -> ValueOrigin | None:
     if permission is None:
         return None
     origin = permission.origin
-    item = f"{origin.part}[{origin.index}]"
     return ValueOrigin(
-        permission.verdict.value, "inbound", origin.policy, item, permission.path, origin.file, permission.line
+        permission.verdict.value, INBOUND, origin.policy, permission.item, permission.path, origin.file, permission.line
     )
+
+
+def spoken_by_grpc_client(world: World, client: CompiledProxy) -> str:
+    """What a gRPC client speaks with others of its mesh, to be added to a sentence; empty without mTLS."""
+    security, identity = security_of(world, client.dataplane.mesh), identity_of(world, client.dataplane)
+    if security is None or not security.callers_use_tls:
+        return ""
+    refused = "it speaks plain text, and inbounds that are strict refuse it"
+    if identity is None:
+        return f"; it has no name to be certified, so {refused}"
+    if client.proxy_class.caller.tls is None:
+        return f"; as far as is known its bootstrap names no certificates, so {refused}"
+    return f"; over TLS it shows {' '.join(_spiffe_ids(identity.uris))}"

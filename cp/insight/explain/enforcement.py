@@ -11,10 +11,14 @@ from cp.resources.world import World
 from cp.rules.matching import match
 
 
-def enforcement_warnings(world: World, client: Resource, servers: Iterable[Resource]) -> Iterator[str]:
-    """The warnings about the mesh, the Dataplanes of client and servers, and the policies that select these."""
+def enforcement_warnings(
+    world: World, client: Resource, servers: Iterable[Resource], gateways: Iterable[Resource] = ()
+) -> Iterator[str]:
+    """The warnings about the mesh, the Dataplanes of client and servers, the policies that select these,
+    and MeshGateways."""
     mesh = world.mesh(client.mesh)
-    for resource in dict.fromkeys([*([] if mesh is None else [mesh]), *_resources_of_call(world, (client, *servers))]):
+    meshes = () if mesh is None else (mesh,)
+    for resource in dict.fromkeys([*meshes, *gateways, *_resources_of_call(world, (client, *servers))]):
         for part in parts_without_effect(world, resource):
             yield f"{resource.key}: {warning(part, resource.kind.root)}"
 

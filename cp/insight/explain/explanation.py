@@ -6,19 +6,27 @@ set each value comes from the effective confs that these bytes were built from.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from cp.insight.explain import values
-from cp.insight.explain.access import AccessAnswers
+from cp.insight.explain import gateways, values
+from cp.insight.explain.access import AccessAnswers, spoken_by_grpc_client
 from cp.insight.explain.enforcement import enforcement_warnings
 from cp.insight.explain.limits import ServerLimits, hops
-from cp.insight.explain.model import ExplainedAccess, ExplainedBackend, ExplainedOutbound, Explanation, FieldValue
+from cp.insight.explain.model import (
+    ExplainedAccess,
+    ExplainedBackend,
+    ExplainedOutbound,
+    ExplainedServer,
+    Explanation,
+    FieldValue,
+)
 from cp.insight.explain.outbounds import destination_label, outbound_for
 from cp.insight.explain.query import AmbiguousCall, CallQuery
 from cp.insight.explain.rows import explained_rows, taken_route
+from cp.insight.explain.servers import ServerPolicies
 from cp.insight.explain.unset import unset, with_note
-from cp.insight.explain.values import AppliedConf, acting_values, idle_values, removed_values
+from cp.insight.explain.values import AppliedConf, ShownNames, acting_values, idle_values, removed_values, unheard
 from cp.insight.parts import DestinationParts, destination_parts
 from cp.insight.simulate import Call, NoListener, Outcome, TrafficShare, simulate
 from cp.model.names import Destination
@@ -30,14 +38,16 @@ from cp.rules.matching import match
 from cp.translate.backend import BackendResult
 from cp.translate.compiler import Compiler
 from cp.translate.effective import rules_of
+from cp.translate.gateway import NO_GATEWAY
 from cp.translate.outbound import OutboundResult
-from cp.translate.view.outside import EXTERNAL
+from cp.translate.view.backends import cluster_of
 from cp.translate.view.proxies import OutboundAddress
 from cp.translate.view.services import cluster_name, endpoints_of
-from generators.proxy import HeaderChange, Mirror, Route
+from generators.proxy import HeaderChange, Mirror, Protocol, Route
 
 _WHOLE = 100.0
 _PATCH_KIND = "MeshProxyPatch"
+_ANSWERED = "has no meaning for a request that Envoy answers by itself"
 
 
 def explain(compiler: Compiler, policies: Policies, world: World, dataplane: Resource, call: CallQuery) -> Explanation:
@@ -45,8 +55,10 @@ def explain(compiler: Compiler, policies: Policies, world: World, dataplane: Res
 
     A compiler that served other questions before is welcome: it remembers what it compiled.
     """
-    address = outbound_for(world, dataplane, call)
-    return _Explainer(compiler, policies, world, dataplane).explain(call, address)
+    explainer = _Explainer(compiler, policies, world, dataplane)
+    if dataplane.spec.is_builtin_gateway:
+        return explainer.explain_at_gateway(call)
+    return explainer.explain(call, outbound_for(world, dataplane, call))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,19 +78,27 @@ class _Explainer:
         self._proxy = compiler.proxy(world, dataplane)
         self._servers = ServerLimits(compiler, policies, world, dataplane.mesh)
         self._answers = AccessAnswers(compiler, policies, world, self._proxy)
+        self._server_policies = ServerPolicies(compiler, policies, world, self._proxy)
 
     def explain(self, call: CallQuery, address: OutboundAddress) -> Explanation:
         if self._proxy.proxy_class.caller.is_grpc:
             proxy = self._proxy.dataplane.key
             hint = "`koguma inspect` shows the rules that it has, `koguma render` what it is served"
-            raise AmbiguousCall(f"{proxy} is a gRPC client without a proxy, and calls of such are not followed", hint)
+            spoken = spoken_by_grpc_client(self._world, self._proxy)
+            text = f"{proxy} is a gRPC client without a proxy, and calls of such are not followed{spoken}"
+            raise AmbiguousCall(text, hint)
         result = self._proxy.proxy_class.outbounds[address]
         outcome = self._outcome(call, address)
         row = taken_route(result, outcome)
         confs = values.confs_of_request(self._policies, self._world, self._proxy.dataplane.mesh, result, row)
         backends = self._backends(outcome)
         explained_backends = tuple(self._backend(share, row, outcome, backends) for share in _shares(outcome))
-        field_values = tuple(self._field_values(confs, backends, result, outcome))
+        protocol = result.outbound.protocol
+        field_values = tuple(
+            self._field_values(
+                confs, backends, protocol, outcome, lambda conf, path: self._idle_reason(result, outcome, conf, path)
+            )
+        )
         return Explanation(
             proxy=self._proxy.dataplane.key,
             call=call,
@@ -87,26 +107,80 @@ class _Explainer:
             rows=explained_rows(self._world, rules_of(self._world, self._proxy.dataplane), result, outcome),
             values=field_values,
             backends=explained_backends,
-            hops=tuple(hops(self._servers, field_values, explained_backends, result.outbound.protocol)),
+            hops=tuple(hops(self._servers, field_values, self._with_shown(explained_backends, backends), protocol)),
+            servers=tuple(self._server_values(explained_backends, backends)),
             access=tuple(self._access(explained_backends, backends)),
             changes=tuple(_changes(row)),
             not_enforced=tuple(self._enforcement_warnings(explained_backends)),
         )
+
+    def explain_at_gateway(self, call: CallQuery) -> Explanation:
+        """The same for a call that comes in at a builtin gateway, from outside the mesh."""
+        dataplane, served = self._proxy.dataplane, self._proxy.proxy_class.gateway or NO_GATEWAY
+        port = gateways.port_for(dataplane, served, call)
+        outcome = self._simulated(gateways.call_to(dataplane, port, call))
+        where = gateways.entrance(served, port, call, outcome)
+        confs = gateways.confs_at_gateway(self._policies, self._world, dataplane.mesh, where)
+        backends = self._backends(outcome)
+        explained_backends = tuple(self._backend(share, where.row, outcome, backends) for share in _shares(outcome))
+        clients = gateways.values_for_clients(self._policies, self._world, dataplane.mesh, where)
+        field_values = tuple(
+            self._field_values(
+                confs,
+                backends,
+                where.protocol,
+                outcome,
+                lambda conf, path: _ANSWERED if outcome.reply is not None else unheard(conf, path, where.protocol),
+                also_known=clients,
+            )
+        )
+        # A connection is as long idle for its client as for the service; a request is not.
+        of_gateway = field_values if where.protocol.is_http else (*clients, *field_values)
+        return Explanation(
+            proxy=dataplane.key,
+            call=call,
+            outbound=None,
+            outcome=outcome,
+            rows=gateways.gateway_rows(self._world, where, outcome),
+            values=field_values,
+            backends=explained_backends,
+            hops=tuple(hops(self._servers, of_gateway, self._with_shown(explained_backends, backends), where.protocol)),
+            servers=tuple(self._server_values(explained_backends, backends)),
+            access=tuple(self._access(explained_backends, backends)),
+            changes=tuple(_changes(where.row)),
+            not_enforced=tuple(self._enforcement_warnings(explained_backends, (where.gateway,))),
+            listener=gateways.explained_listener(dataplane, call, outcome, where, clients),
+        )
+
+    def _server_values(self, explained: Iterable[ExplainedBackend], backends: _Backends) -> Iterator[ExplainedServer]:
+        for backend in explained:
+            if (result := backends.by_cluster.get(backend.cluster)) is not None:
+                yield from self._server_policies.of_backend(result, self._servers.ports(backend.endpoints))
 
     def _access(self, explained: Iterable[ExplainedBackend], backends: _Backends) -> Iterator[ExplainedAccess]:
         for backend in explained:
             if (result := backends.by_cluster.get(backend.cluster)) is not None:
                 yield from self._answers.of_backend(result, self._servers.ports(backend.endpoints))
 
-    def _enforcement_warnings(self, backends: Iterable[ExplainedBackend]) -> Iterator[str]:
+    def _with_shown(
+        self, explained: Iterable[ExplainedBackend], backends: _Backends
+    ) -> Iterator[tuple[ExplainedBackend, ShownNames | None]]:
+        return ((backend, self._answers.shown_to(backends.by_cluster.get(backend.cluster))) for backend in explained)
+
+    def _enforcement_warnings(
+        self, backends: Iterable[ExplainedBackend], mesh_gateways: Iterable[Resource] = ()
+    ) -> Iterator[str]:
         endpoints = (endpoint for backend in backends for endpoint in backend.endpoints)
-        return enforcement_warnings(self._world, self._proxy.dataplane, self._servers.dataplanes(endpoints))
+        servers = self._servers.dataplanes(endpoints)
+        return enforcement_warnings(self._world, self._proxy.dataplane, servers, mesh_gateways)
 
     def _outcome(self, call: CallQuery, address: OutboundAddress) -> Outcome:
         host = call.authority if call.host else f"{address.address}:{address.port}"
-        sent_call = Call(address.address, address.port, call.method, call.path, host, call.headers)
+        return self._simulated(Call(address.address, address.port, call.method, call.path, host, call.headers))
+
+    def _simulated(self, call: Call) -> Outcome:
         try:
-            return simulate(self._proxy.snapshot, sent_call)
+            return simulate(self._proxy.snapshot, call)
         except NoListener as fault:
             is_patched = _PATCH_KIND in match(self._world, self._proxy.dataplane)
             hint = "a MeshProxyPatch has taken the listener away" if is_patched else "see what `koguma lint` says of it"
@@ -114,7 +188,7 @@ class _Explainer:
 
     def _backends(self, outcome: Outcome) -> _Backends:
         clusters = {share.cluster for share in _shares(outcome)}
-        backends = {cluster_name(backend.destination): backend for backend in self._proxy.proxy_class.backends.values()}
+        backends = {cluster_of(key): backend for key, backend in self._proxy.proxy_class.backends.items()}
         reachable = {cluster: backend for cluster, backend in backends.items() if cluster in clusters}
         return _Backends(reachable, {cluster: self._confs(backend) for cluster, backend in reachable.items()})
 
@@ -122,32 +196,38 @@ class _Explainer:
         endpoints = endpoints_of(self._world, self._proxy.dataplane.mesh, backend.destination)
         return values.confs_of_backend(self._policies, backend, endpoints, self._proxy.proxy_class.caller)
 
-    def _field_values(
-        self, confs: Sequence[AppliedConf], backends: _Backends, result: OutboundResult, outcome: Outcome
+    def _field_values(  # noqa: PLR0913  # all that decides which values hold
+        self,
+        confs: Sequence[AppliedConf],
+        backends: _Backends,
+        protocol: Protocol,
+        outcome: Outcome,
+        idle_reason: Callable[[AppliedConf, str], str],
+        *,
+        also_known: Sequence[FieldValue] = (),
     ) -> Iterator[FieldValue]:
         """The values that hold for the request; then those without effect and those that nobody set."""
         cluster_confs = [conf for confs_of_cluster in backends.confs.values() for conf in confs_of_cluster]
         acting = tuple(with_note(self._policies, value, outcome.forward) for value in acting_values(confs))
         values_without_effect = (
-            *idle_values(confs, cluster_confs, lambda kind, path: self._idle_reason(result, outcome, kind, path)),
+            *idle_values(confs, cluster_confs, idle_reason),
             *removed_values(confs),
         )
         yield from (*acting, *values_without_effect)
-        known_values = (*acting, *values_without_effect, *acting_values(cluster_confs))
-        yield from unset(self._policies, known_values, outcome.forward, result.outbound.protocol)
+        known_values = (*acting, *values_without_effect, *acting_values(cluster_confs), *also_known)
+        yield from unset(self._policies, known_values, outcome.forward, protocol)
 
-    def _idle_reason(self, result: OutboundResult, outcome: Outcome, kind: str, path: str) -> str:
+    def _idle_reason(self, result: OutboundResult, outcome: Outcome, conf: AppliedConf, path: str) -> str:
         """Why a field has no effect on a call."""
         if outcome.reply is not None:
-            return "has no meaning for a request that Envoy answers by itself"
+            return _ANSWERED
         own_cluster = cluster_name(result.address.destination)
         parts = self._parts[result.address.destination]
-        if own_cluster not in {share.cluster for share in _shares(outcome)} and parts.acts_on_cluster_only(kind, path):
+        is_for_others = own_cluster not in {share.cluster for share in _shares(outcome)}
+        if is_for_others and parts.acts_on_cluster_only(conf.policy.kind.name, path):
             why = parts.why if parts.backend is None else f"the call goes to others than {parts.name}"
             return f"has no effect: {why}"
-        identity = result.address.destination.identity
-        outside = " with a service outside the mesh" if identity is not None and identity.type == EXTERNAL else ""
-        return f"has no meaning where {result.outbound.protocol} is spoken{outside}"
+        return unheard(conf, path, result.outbound.protocol)
 
     @remembered
     def _parts(self) -> Mapping[Destination, DestinationParts]:

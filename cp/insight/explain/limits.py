@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 from cp.insight.explain.model import ExplainedBackend, ExplainedHop, ExplainedLimit, FieldValue
-from cp.insight.explain.values import acting_values, confs_of_inbound, find
+from cp.insight.explain.values import ShownNames, acting_values, confs_of_inbound, find
 from cp.model.duration import Duration
 from cp.policies import LimitedTime, Policies
 from cp.resources.resource import Resource
@@ -34,11 +34,16 @@ class ServerLimits:
         ports = (port for dataplane in world.table("Dataplane", mesh) for port in ports_of(dataplane))
         self._ports: Mapping[str, DataplanePort] = {f"{port.address}:{port.inbound.port}": port for port in ports}
 
-    def behind(self, endpoints: Iterable[str]) -> Iterator[tuple[tuple[str, ...], tuple[FieldValue, ...]]]:
-        """The names of Dataplanes, with what holds on the inbound that is reached; those with equal values together."""
+    def behind(
+        self, endpoints: Iterable[str], shown: ShownNames | None
+    ) -> Iterator[tuple[tuple[str, ...], tuple[FieldValue, ...]]]:
+        """The names of Dataplanes, with what holds on the inbound that is reached for a caller that shows such names.
+
+        Those with equal values are together.
+        """
         groups: list[tuple[tuple[FieldValue, ...], list[str]]] = []
         for port in self.ports(endpoints):
-            values = self._values(port)
+            values = self._values(port, shown)
             names = next((names for known_values, names in groups if known_values == values), None)
             if names is None:
                 groups.append((values, names := []))
@@ -53,19 +58,25 @@ class ServerLimits:
         """The Dataplanes of those endpoints that are inbounds of the mesh."""
         return (port.dataplane for port in self.ports(endpoints))
 
-    def _values(self, port: DataplanePort) -> tuple[FieldValue, ...]:
+    def _values(self, port: DataplanePort, shown: ShownNames | None) -> tuple[FieldValue, ...]:
         results = self._compiler.proxy(self._world, port.dataplane).inbounds
         indexes = [index for index, _ in inbounds(port.dataplane)]
         reached = [result for index, result in zip(indexes, results, strict=True) if index == port.index]
-        return tuple(acting_values(conf for result in reached for conf in confs_of_inbound(self.policies, result)))
+        return tuple(
+            acting_values(conf for result in reached for conf in confs_of_inbound(self.policies, result, shown))
+        )
 
 
 def hops(
-    servers: ServerLimits, values: Sequence[FieldValue], backends: Iterable[ExplainedBackend], protocol: Protocol
+    servers: ServerLimits,
+    values: Sequence[FieldValue],
+    backends: Iterable[tuple[ExplainedBackend, ShownNames | None]],
+    protocol: Protocol,
 ) -> Iterator[ExplainedHop]:
-    for backend in (backend for backend in backends if not backend.missing_reason):
+    """`backends` come with what the caller shows there."""
+    for backend, shown in ((backend, shown) for backend, shown in backends if not backend.missing_reason):
         on_client = (*values, *backend.values)
-        for names, on_server in [*servers.behind(backend.endpoints)] or [((), ())]:
+        for names, on_server in [*servers.behind(backend.endpoints, shown)] or [((), ())]:
             compared = (_compared(servers.policies, of, protocol, on_client, on_server) for of in LimitedTime)
             yield ExplainedHop(backend.cluster, names, tuple(limit for limits in compared for limit in limits))
 

@@ -83,6 +83,9 @@ class ExplainedRow:
     is_patched: bool = False
     """Whether a MeshProxyPatch wrote it."""
 
+    hostname: str = ""
+    """On a gateway, the pattern of hostnames for which the route is."""
+
 
 @dataclass(frozen=True, slots=True)
 class ExplainedBackend:
@@ -98,6 +101,15 @@ class ExplainedBackend:
     values: tuple[FieldValue, ...] = ()
     missing_reason: str = ""
     """Why the cluster does not exist; empty if it does."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedServer:
+    """What policies of the servers of one cluster do with the call, where that is the same for all of them."""
+
+    cluster: str
+    servers: tuple[str, ...]
+    values: tuple[FieldValue, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,12 +186,43 @@ class ExplainedOutbound:
 
 
 @dataclass(frozen=True, slots=True)
+class ExplainedListener:
+    """The listener of a gateway by which the call comes in."""
+
+    gateway: Key
+    """The MeshGateway."""
+
+    address: str
+    port: int
+    protocol: str
+    hostname: str
+    """The hostnames that the listener is for; empty if none of the port takes the call."""
+
+    origin: ValueOrigin | None
+    """Where it is written."""
+
+    host: str
+    """The narrowest hostname with routes that the call fits; empty without one, and for connections."""
+
+    reason: str
+    """Why it is this listener and this hostname, or none."""
+
+    tls: str
+    """What becomes of TLS there: it ends, it is passed on, or none is spoken."""
+
+    clients: tuple[FieldValue, ...] = ()
+    """What holds for the clients of the gateway."""
+
+
+@dataclass(frozen=True, slots=True)
 class Explanation:
     """The explanation of one call of one proxy."""
 
     proxy: Key
     call: CallQuery
-    outbound: ExplainedOutbound
+    outbound: ExplainedOutbound | None
+    """None on a builtin gateway."""
+
     outcome: Outcome
     """What Envoy does with the call, simulated on the bytes that it is served."""
 
@@ -189,6 +232,9 @@ class Explanation:
 
     backends: tuple[ExplainedBackend, ...]
     hops: tuple[ExplainedHop, ...]
+    servers: tuple[ExplainedServer, ...] = ()
+    """What the policies of those who are called do with the call."""
+
     access: tuple[ExplainedAccess, ...] = ()
     """Whether those who are called let the call in; nothing where there is no mTLS."""
 
@@ -198,9 +244,12 @@ class Explanation:
     not_enforced: tuple[str, ...] = ()
     """Warnings about the mesh and the policies of both ends: parts that no proxy enforces."""
 
+    listener: ExplainedListener | None = None
+    """None where the call does not come in by a builtin gateway."""
+
     def as_json(self) -> dict[str, Any]:
         """The answer of the API."""
-        data: dict[str, Any] = _plain(self)
+        data: dict[str, Any] = as_plain(self)
         return data
 
 
@@ -229,15 +278,16 @@ _JSON_NAMES: Final[Mapping[tuple[type, str], str]] = MappingProxyType(
 """The fields whose name in the API is not their own in camel case."""
 
 
-def _plain(value: Any) -> Any:
+def as_plain(value: Any) -> Any:
+    """A value as JSON data, in the words of the API."""
     if isinstance(value, Duration):
         return str(value)
     if is_dataclass(value) and not isinstance(value, type):
-        return {_json_name(type(value), field.name): _plain(getattr(value, field.name)) for field in fields(value)}
+        return {_json_name(type(value), field.name): as_plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, dict):
-        return {name: _plain(inner) for name, inner in value.items()}
+        return {name: as_plain(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
+        return [as_plain(inner) for inner in value]
     return value
 
 

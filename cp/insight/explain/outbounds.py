@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 from cp.insight.explain.query import AmbiguousCall, CallQuery
 from cp.model.names import Destination
+from cp.model.wording import few
 from cp.resources.capabilities import missing_parts
 from cp.resources.resource import Resource
 from cp.resources.world import World
+from cp.translate.view.hostnames import hosts
 from cp.translate.view.proxies import OutboundAddress, outbounds
 from cp.translate.view.services import service_of
 
 _LOCALHOST: Final = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0"})  # noqa: S104  # names for this machine
 _USUAL_PORT: Final = 80
-_FEW: Final = 12
+_MOST_OUTBOUNDS: Final = 12
 
 
 def outbound_for(world: World, dataplane: Resource, call: CallQuery) -> OutboundAddress:
@@ -26,10 +29,18 @@ def outbound_for(world: World, dataplane: Resource, call: CallQuery) -> Outbound
     addresses = outbounds(world, dataplane)
     if not addresses:
         raise _without_outbound(dataplane)
-    named = [address for address in addresses if not call.host or call.host in _hosts(address)]
+    names = _names(world, dataplane, addresses)
+    named = [
+        address for address in addresses if not call.host or call.host in {*_hosts(address), *names[address.address]}
+    ]
     if not named:
         raise AmbiguousCall(f"{dataplane.key} has no outbound for `{call.host}`", _listed_outbounds(world, addresses))
-    ported = [address for address in named if call.port is None or call.port in _ports(world, address, call.host)]
+    ported = [
+        address
+        for address in named
+        if call.port is None
+        or call.port in ({address.port} if call.host in names[address.address] else _ports(world, address, call.host))
+    ]
     if not ported:
         raise AmbiguousCall(
             f"{dataplane.key} has no outbound for `{call.host}:{call.port}`", _listed_outbounds(world, named)
@@ -56,15 +67,26 @@ def _only_outbound(world: World, addresses: list[OutboundAddress], call: CallQue
     return addresses[0]
 
 
+def _names(world: World, dataplane: Resource, addresses: tuple[OutboundAddress, ...]) -> Mapping[str, AbstractSet[str]]:
+    """The names that the proxy answers for, by the addresses to which they lead."""
+    known = hosts(world, dataplane.mesh, addresses)
+    by_address: dict[str, set[str]] = {address.address: set() for address in addresses}
+    for name, address in () if known is None else known.names:
+        by_address[address].add(name)
+    return by_address
+
+
 def _hosts(address: OutboundAddress) -> Iterator[str]:
-    """Every host by which a call can mean an outbound."""
+    """Every host by which a call can mean an outbound, beside the names that the proxy answers for."""
+    yield address.address
+    if address.destination.tags and not address.is_bound:
+        return
     service = address.destination.service
     yield service
     yield f"{service}.mesh"
     yield f"{service.replace('_', '.')}.mesh"
     if address.destination.identity is not None:
         yield address.destination.identity.name
-    yield address.address
     if address.address in _LOCALHOST:
         yield from _LOCALHOST
 
@@ -89,8 +111,7 @@ def _listed_outbounds(world: World, addresses: Iterable[OutboundAddress]) -> str
         f"`{destination_label(world, address.destination)}` at {address.address}:{address.port}"
         for address in addresses
     ]
-    more = f" and {len(labels) - _FEW} more" if len(labels) > _FEW else ""
-    return f"there is {', '.join(labels[:_FEW])}{more}"
+    return f"there is {few(labels, _MOST_OUTBOUNDS)}"
 
 
 def destination_label(world: World, destination: Destination) -> str:

@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from typing import Final
 
 _URL: Final = re.compile(
-    r"(?:[a-zA-Z][a-zA-Z0-9+.-]*://)?(?P<host>\[[^\]]*\]|[^:/?#]*)(?::(?P<port>[0-9]{1,5}))?"
+    r"(?:(?P<scheme>[a-zA-Z][a-zA-Z0-9+.-]*)://)?(?P<host>\[[^\]]*\]|[^:/?#]*)(?::(?P<port>[0-9]{1,5}))?"
     r"(?P<path>/[^?#]*)?(?P<query>\?[^#]*)?(?:#.*)?"
 )
 _NOT_IN_A_URL: Final = re.compile(r"[^\x21-\x7e]")
 _MOST: Final = 65_535
+_HTTP: Final = "http"
+_ENCRYPTED: Final = frozenset({"https", "tls"})
+_CONNECTIONS: Final = frozenset({"tcp", "tls"})
 _LONGEST_QUOTE: Final = 200
 
 
@@ -34,6 +37,17 @@ class CallQuery:
     port: int | None
     path: str
     headers: tuple[tuple[str, str], ...] = ()
+    scheme: str = _HTTP
+    """What is written before `://`. It tells a gateway how its client speaks."""
+
+    @property
+    def is_over_tls(self) -> bool:
+        return self.scheme in _ENCRYPTED
+
+    @property
+    def is_connection(self) -> bool:
+        """Whether it is a connection without requests."""
+        return self.scheme in _CONNECTIONS
 
     @property
     def authority(self) -> str:
@@ -42,7 +56,9 @@ class CallQuery:
         return host if self.port is None else f"{host}:{self.port}"
 
     def __str__(self) -> str:
-        return f"{self.method} http://{self.authority}{self.path}"
+        if self.is_connection:
+            return f"{self.scheme}://{self.authority}"
+        return f"{self.method} {self.scheme}://{self.authority}{self.path}"
 
 
 def parse_call(call: str, headers: tuple[str, ...] = ()) -> CallQuery:
@@ -55,17 +71,18 @@ def parse_call(call: str, headers: tuple[str, ...] = ()) -> CallQuery:
     if " " in url:
         hint = "write for example `GET http://backend:80/path`, with `%20` for a space"
         raise AmbiguousCall(f"`{_quoted(call)}` is no call", hint)
-    host, port, path = _url(url)
-    return CallQuery(method, host, port, path, tuple(map(_header, headers)))
+    scheme, host, port, path = _url(url)
+    return CallQuery(method, host, port, path, tuple(map(_header, headers)), scheme)
 
 
-def _url(url: str) -> tuple[str, int | None, str]:
+def _url(url: str) -> tuple[str, str, int | None, str]:
     match = _URL.fullmatch(url)
     if match is None or (match["port"] and not 0 < int(match["port"]) <= _MOST):
         raise AmbiguousCall(f"`{_quoted(url)}` is no URL", "write for example `http://backend:80/path`")
     target = (match["path"] or "/") + (match["query"] or "")
     port = int(match["port"]) if match["port"] else None
-    return match["host"].strip("[]").lower(), port, _NOT_IN_A_URL.sub(_escaped, target)
+    scheme = (match["scheme"] or _HTTP).lower()
+    return scheme, match["host"].strip("[]").lower(), port, _NOT_IN_A_URL.sub(_escaped, target)
 
 
 def _quoted(text: str) -> str:
@@ -81,4 +98,6 @@ def _header(text: str) -> tuple[str, str]:
     name, colon, value = text.partition(":")
     if not colon or not name.strip():
         raise AmbiguousCall(f"`{_quoted(text)}` is no header", "write for example `-H 'x-version: 2'`")
+    if name.strip().lower() == "host":
+        raise AmbiguousCall("the host of a call is that of its URL", "write it there, and not as a header")
     return name.strip(), value.strip()

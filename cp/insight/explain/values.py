@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from cp.insight.effects import Build, FieldEffect, effect, of_cluster
 from cp.insight.explain import effects
-from cp.insight.explain.effects import Build, FieldEffect
 from cp.insight.explain.model import BUILT_IN, CLUSTER, LISTENER, ROUTE, FieldValue, ValueOrigin
+from cp.insight.meaning import has_meaning
 from cp.policies import Policies, Policy
 from cp.resources.caller import Caller
 from cp.resources.world import World
+from cp.rules import meets
 from cp.rules.merging import Conf, MergedConf, MergedField, Origin, Setting
 from cp.translate.backend import BackendResult
 from cp.translate.effective import BUILT_IN as BUILT_IN_PART
@@ -19,9 +21,9 @@ from cp.translate.effective import Effective
 from cp.translate.inbound import InboundResult
 from cp.translate.outbound import OutboundResult
 from cp.translate.view.backend_refs import resolved_data
-from generators.proxy import Endpoints, Route
+from generators.proxy import Endpoints, Protocol, Route
 
-_INBOUND = "inbound"
+INBOUND = "inbound"
 _PROXY = "proxy"
 _NO_DIFFERENCE = "makes no difference: it would be the same without it"
 
@@ -36,7 +38,7 @@ class AppliedConf:
     build: Build
 
     def effect(self, path: str) -> FieldEffect:
-        return effects.effect(self.build, self.merged.value, path)
+        return effect(self.build, self.merged.value, path)
 
 
 def confs_of_request(
@@ -46,12 +48,12 @@ def confs_of_request(
     listener_confs = _listener_confs(result)
     row_confs = listener_confs if row is None else result.of_routes.get(row.owner, listener_confs)
     return tuple(
-        _with_references_resolved(conf, world, mesh)
+        with_references_resolved(conf, world, mesh)
         for conf in _confs_of_request(policies, result, row, row_confs, listener_confs)
     )
 
 
-def _with_references_resolved(applied: AppliedConf, world: World, mesh: str) -> AppliedConf:
+def with_references_resolved(applied: AppliedConf, world: World, mesh: str) -> AppliedConf:
     """The same conf, built after its references are resolved, as when it is served."""
     return replace(applied, build=lambda conf: applied.build(dict(resolved_data(world, mesh, conf))))
 
@@ -91,18 +93,41 @@ def confs_of_backend(
     policies: Policies, backend: BackendResult, endpoints: Endpoints, caller: Caller
 ) -> tuple[AppliedConf, ...]:
     return tuple(
-        AppliedConf(CLUSTER, policy, conf, effects.of_cluster(policy, backend, endpoints, caller))
+        AppliedConf(CLUSTER, policy, conf, of_cluster(policy, backend, endpoints, caller))
         for policy in _policies_of_calls(policies, backend.effective)
         if (conf := backend.effective.get(policy.kind.name)) is not None
     )
 
 
-def confs_of_inbound(policies: Policies, inbound: InboundResult) -> tuple[AppliedConf, ...]:
+@dataclass(frozen=True, slots=True)
+class ShownNames:
+    """What a caller shows over TLS: the URIs of its certificate, and the server name that it asks for."""
+
+    uris: tuple[str, ...]
+    server_name: str
+
+
+def confs_of_inbound(policies: Policies, inbound: InboundResult, shown: ShownNames | None) -> tuple[AppliedConf, ...]:
+    """The confs for a caller: what holds for it goes before what holds for all. One in plain text shows nothing."""
     return tuple(
-        AppliedConf(_INBOUND, policy, conf, effects.of_inbound(policy, inbound))
+        applied
         for policy in _policies_of_calls(policies, inbound.effective)
-        if (conf := inbound.effective.get(policy.kind.name)) is not None
+        for applied in (*_of_client(policy, inbound, shown), *_of_all_clients(policy, inbound))
     )
+
+
+def _of_client(policy: Policy[Any], inbound: InboundResult, shown: ShownNames | None) -> Iterator[AppliedConf]:
+    if shown is None:
+        return
+    for match, conf in inbound.by_client.get(policy.kind.name, ()):
+        if match and meets(match, shown.uris, shown.server_name):
+            yield AppliedConf(INBOUND, policy, conf, effects.of_client(policy, inbound, match))
+            return
+
+
+def _of_all_clients(policy: Policy[Any], inbound: InboundResult) -> Iterator[AppliedConf]:
+    if (conf := inbound.effective.get(policy.kind.name)) is not None:
+        yield AppliedConf(INBOUND, policy, conf, effects.of_inbound(policy, inbound))
 
 
 def _policies_of_calls(policies: Policies, effective: Effective) -> Iterator[Policy[Any]]:
@@ -133,11 +158,11 @@ def removed_values(confs: Iterable[AppliedConf]) -> Iterator[FieldValue]:
 
 
 def idle_values(
-    confs: Sequence[AppliedConf], cluster_confs: Sequence[AppliedConf], reason_of: Callable[[str, str], str]
+    confs: Sequence[AppliedConf], cluster_confs: Sequence[AppliedConf], reason_of: Callable[[AppliedConf, str], str]
 ) -> Iterator[FieldValue]:
     """The fields that an item sets and that have no effect, neither on the request nor in the clusters it reaches.
 
-    `reason_of` says why, given the kind of the policy and the path of the field.
+    `reason_of` says why, given the conf and the path of the field.
     """
     fields: dict[tuple[str, str], tuple[AppliedConf, MergedField]] = {}
     for conf in confs:
@@ -151,7 +176,17 @@ def idle_values(
         )
         strongest = max((candidate.effect(path) for candidate in candidates), key=_strength)
         if strongest is not FieldEffect.ACTS and field.winner.origin.part != BUILT_IN_PART:
-            yield _field_value(conf, field, _NO_DIFFERENCE if strongest is FieldEffect.SAME else reason_of(kind, path))
+            yield _field_value(conf, field, _NO_DIFFERENCE if strongest is FieldEffect.SAME else reason_of(conf, path))
+
+
+def unheard(conf: AppliedConf, path: str, protocol: Protocol) -> str:
+    """Why nothing becomes of a field: it is for other protocols, or what it says is so without it.
+
+    A default that stands alone builds nothing, and has a meaning all the same.
+    """
+    if has_meaning(conf.policy, path, protocol, conf.merged.fields):
+        return _NO_DIFFERENCE
+    return f"has no meaning where {protocol} is spoken"
 
 
 def _strength(effect: FieldEffect) -> int:
@@ -167,15 +202,14 @@ def value_origin(setting: Setting) -> ValueOrigin:
     origin = setting.origin
     if origin.part == BUILT_IN_PART:
         return ValueOrigin(setting.value, BUILT_IN)
-    item = origin.part if origin.part == "default" else f"{origin.part}[{origin.index}]"
     removed_by = None if setting.removed_by is None else value_origin(setting.removed_by)
     return ValueOrigin(
-        setting.value, _level(origin), origin.policy, item, setting.path, origin.file, setting.line, removed_by
+        setting.value, _level(origin), origin.policy, origin.item, setting.path, origin.file, setting.line, removed_by
     )
 
 
 def _level(origin: Origin) -> str:
-    return origin.level or (_PROXY if origin.part == "default" else _INBOUND)
+    return origin.level or (_PROXY if origin.part == "default" else INBOUND)
 
 
 def find(values: Iterable[FieldValue], policy: str, path: str) -> FieldValue | None:

@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from cp.insight.inspect.idle import IdleReasons
 from cp.insight.inspect.scopes import ConfScope, confs_by_scope
+from cp.insight.legacy import (
+    LegacyPlace,
+    LegacyPlaces,
+    LegacyValue,
+    gateway_route_places,
+    whole,
+    written_path,
+    written_values,
+)
 from cp.model.checkpoint import Checkpoint, checked, never_stopped
+from cp.model.memo import ByIdentity
 from cp.model.names import Key
 from cp.policies import discover
+from cp.resources.kinds import Kind
 from cp.resources.resource import Resource
 from cp.resources.world import World
+from cp.rules.legacy import legacy_matches, legacy_rules
+from cp.rules.legacy.gateway_routes import GATEWAY_ROUTE, is_selected
 from cp.rules.matching import ByKind, match
-from cp.rules.matching.profile import sections
+from cp.rules.matching.profile import gateway_of, listener_tags, listeners, profile, sections
 from cp.rules.merging import MergedField, Setting
-from cp.translate.compiler import Compiler
+from cp.translate.compiler import CompiledProxy, Compiler
+from cp.translate.view.gateways import gateway_of_proxy
 from cp.translate.view.proxies import outbounds
 
 _DATAPLANE: Final = "Dataplane"
@@ -27,7 +42,9 @@ _REMOVES_NOTHING: Final = "has no effect: there is no weaker item for the same t
 class PolicyEffect:
     """One value that a policy sets in one scope of a proxy, and the setting that overrides it, if there is one."""
 
-    scope: ConfScope
+    scope: ConfScope | str
+    """What it is for; of a legacy policy, in words."""
+
     path: str
     setting: Setting
     overridden_by: Setting | None = None
@@ -91,11 +108,24 @@ class SelectedProxy:
     by_kind: ByKind
 
 
+def selects_proxies(kind: Kind) -> bool:
+    """Whether resources of a kind are policies, of which it can be told what they do on each proxy."""
+    return kind.policy is not None or is_legacy(kind)
+
+
+def is_legacy(kind: Kind) -> bool:
+    """Whether it is a kind of Kuma's first versions that selects proxies, or listeners of gateways."""
+    return kind.legacy is not None or kind.name == GATEWAY_ROUTE
+
+
 def selected_proxies(world: World, policy: Resource, checkpoint: Checkpoint = never_stopped) -> Iterator[SelectedProxy]:
     """Every proxy that a policy selects.
 
     Proxies that policies cannot tell apart share one `ByKind`, which is searched once.
     """
+    if is_legacy(policy.kind):
+        yield from _selected_by_legacy(world, policy, checkpoint)
+        return
     selections: dict[int, tuple[ByKind, bool]] = {}
     for dataplane in checked(world.table(_DATAPLANE, policy.mesh), checkpoint):
         by_kind = match(world, dataplane)
@@ -103,6 +133,45 @@ def selected_proxies(world: World, policy: Resource, checkpoint: Checkpoint = ne
             selections[id(by_kind)] = (by_kind, _has_matched(by_kind, policy))
         if selections[id(by_kind)][1]:
             yield SelectedProxy(dataplane, by_kind)
+
+
+def selection_counts(world: World, mesh: str, checkpoint: Checkpoint = never_stopped) -> Mapping[Key, int]:
+    """How many proxies each policy of a mesh selects; those that select none are left out.
+
+    Proxies that policies cannot tell apart share one `ByKind`, which is looked through once.
+    """
+    sharing: Counter[int] = Counter()
+    selections: dict[int, ByKind] = {}
+    for dataplane in checked(world.table(_DATAPLANE, mesh), checkpoint):
+        by_kind = match(world, dataplane)
+        selections[id(by_kind)] = by_kind  # this keeps it alive, and so its id its own
+        sharing[id(by_kind)] += 1
+    counts: Counter[Key] = Counter()
+    for id_, by_kind in selections.items():
+        policies = {matched.policy.key for of_kind in by_kind.values() for matched in of_kind}
+        counts.update(dict.fromkeys(policies, sharing[id_]))
+    for kind in filter(is_legacy, world.kinds.values()):
+        for policy in world.table(kind.name, mesh):
+            counts[policy.key] = sum(1 for _ in _selected_by_legacy(world, policy, checkpoint))
+    return counts
+
+
+def _selected_by_legacy(world: World, policy: Resource, checkpoint: Checkpoint) -> Iterator[SelectedProxy]:
+    selects = _has_bound_listener if policy.type == GATEWAY_ROUTE else _has_legacy_match
+    for dataplane in checked(world.table(_DATAPLANE, policy.mesh), checkpoint):
+        if selects(world, policy, dataplane):
+            yield SelectedProxy(dataplane, match(world, dataplane))
+
+
+def _has_legacy_match(world: World, policy: Resource, dataplane: Resource) -> bool:
+    is_matched = any(match.policy is policy for match in legacy_matches(world, dataplane))
+    return is_matched or any(limit is policy for _, limit in legacy_rules(world, dataplane).limits)
+
+
+def _has_bound_listener(world: World, route: Resource, dataplane: Resource) -> bool:
+    gateway = gateway_of(world, dataplane)
+    tags = () if gateway is None else (listener_tags(profile(dataplane), gateway, each) for each in listeners(gateway))
+    return any(is_selected(route, of_listener) for of_listener in tags)
 
 
 def affected_proxies(
@@ -115,9 +184,12 @@ def affected_proxies(
 
     Proxies with equal keys have equal effects, which are worked out for the first of them.
     """
+    selected = selected_proxies(world, policy, checkpoint) if proxies is None else proxies
+    if is_legacy(policy.kind):
+        yield from _affected_by_legacy(world, policy, selected, checkpoint)
+        return
     effects: dict[tuple[object, ...], tuple[PolicyEffect, ...]] = {}
     idle_reasons = IdleReasons(Compiler(discover()), world, policy)
-    selected = selected_proxies(world, policy, checkpoint) if proxies is None else proxies
     for proxy in checked(selected, checkpoint):
         key = (*_sharing_key(world, proxy), *idle_reasons.sharing_key(proxy.dataplane))
         if key not in effects:
@@ -125,15 +197,56 @@ def affected_proxies(
         yield AffectedProxy(proxy.dataplane.key, effects[key])
 
 
+def _affected_by_legacy(
+    world: World, policy: Resource, proxies: Iterable[SelectedProxy], checkpoint: Checkpoint
+) -> Iterator[AffectedProxy]:
+    compiler = Compiler(discover())
+    places = LegacyPlaces(compiler.policies, world)
+    of_calls: dict[tuple[object, ...], list[PolicyEffect]] = {}
+    for proxy in checked(proxies, checkpoint):
+        compiled = compiler.proxy(world, proxy.dataplane)
+        of_class = ByIdentity(compiled.proxy_class), ByIdentity(legacy_matches(world, proxy.dataplane))
+        if of_class not in of_calls:
+            of_calls[of_class] = list(_effects_of_places(_places_of_class(places, compiled, policy)))
+        own = _effects_of_places(places.of_itself(compiled, policy))
+        yield AffectedProxy(proxy.dataplane.key, (*of_calls[of_class], *own))
+
+
+def _places_of_class(places: LegacyPlaces, proxy: CompiledProxy, policy: Resource) -> Iterator[LegacyPlace]:
+    """What a policy is for that is equal for all proxies of a class."""
+    if policy.type == GATEWAY_ROUTE:
+        return gateway_route_places(places.world, proxy, policy)
+    return places.of_calls(proxy, policy)
+
+
+def _effects_of_places(places: Iterable[LegacyPlace]) -> Iterator[PolicyEffect]:
+    return (effect for place in places for effect in _effects_of_place(place))
+
+
+def _effects_of_place(place: LegacyPlace) -> Iterator[PolicyEffect]:
+    """The values of a legacy policy at a place; all that it says as one, where it says nothing else that counts."""
+    if place.fault and not place.values:
+        yield _effect_of_value(place, whole(place.policy, reason=place.reason))
+    if place.holds and not any(value.is_in_force for value in place.values):
+        yield _effect_of_value(place, whole(place.policy))
+    yield from (_effect_of_value(place, value) for value in written_values(place.policy, place.values))
+
+
+def _effect_of_value(place: LegacyPlace, value: LegacyValue) -> PolicyEffect:
+    path = written_path(place.policy, value)
+    return PolicyEffect(place.where, path, value.setting, value.overridden_by, idle_reason=value.idle_reason)
+
+
 def _sharing_key(world: World, proxy: SelectedProxy) -> tuple[object, ...]:
-    """The facts about a proxy that decide which confs it has: what it matched, its ports and its destinations.
+    """The facts about a proxy that decide which confs it has: what it matched, its ports, its destinations
+    and its MeshGateway.
 
     `IdleReasons.sharing_key` has the facts that decide which of them have an effect.
     """
     ports = tuple(section.get("port") for section in sections(proxy.dataplane))
     addresses = outbounds(world, proxy.dataplane)
     calls = tuple(dict.fromkeys((address.destination, bool(address.names)) for address in addresses))
-    return id(proxy.by_kind), ports, calls
+    return id(proxy.by_kind), ports, calls, gateway_of_proxy(world, proxy.dataplane)
 
 
 def _has_matched(by_kind: ByKind, policy: Resource) -> bool:
@@ -141,23 +254,31 @@ def _has_matched(by_kind: ByKind, policy: Resource) -> bool:
 
 
 def _effects(world: World, dataplane: Resource, policy: Resource, idle_reasons: IdleReasons) -> Iterator[PolicyEffect]:
-    for scope, merged in (*confs_by_scope(world, dataplane, policy.kind), *idle_reasons.confs_by_routes(dataplane)):
+    of_scopes = confs_by_scope(world, dataplane, policy.kind, idle_reasons.gateway(dataplane))
+    fitting = ((scope, merged) for scope, merged in of_scopes if not idle_reasons.is_about_clusters_alone(scope))
+    for scope, merged in (*fitting, *idle_reasons.confs_by_routes(dataplane)):
         for field in {**merged.nulls, **merged.removed, **merged.fields}.values():
             for effect in _effects_of_field(scope, field, policy.key):
                 yield (
                     effect
                     if effect.is_overridden
-                    else replace(effect, idle_reason=_idle_reason(idle_reasons, dataplane, effect, merged.fields))
+                    else replace(
+                        effect, idle_reason=_idle_reason(idle_reasons, dataplane, scope, effect, merged.fields)
+                    )
                 )
 
 
 def _idle_reason(
-    idle_reasons: IdleReasons, dataplane: Resource, effect: PolicyEffect, conf_fields: Iterable[str]
+    idle_reasons: IdleReasons,
+    dataplane: Resource,
+    scope: ConfScope,
+    effect: PolicyEffect,
+    conf_fields: Iterable[str],
 ) -> str:
     """Why a value without a stronger one has no effect. That it is not enforced goes before any other reason."""
     removed = effect.removed_settings[0] if effect.removed_settings and effect.replacement is None else None
     reason = idle_reasons.reason(
-        dataplane, effect.scope, effect.path, effect.setting, conf_fields=conf_fields, removed=removed
+        dataplane, scope, effect.path, effect.setting, conf_fields=conf_fields, removed=removed
     )
     return reason or (_REMOVES_NOTHING if effect.removes_nothing else "")
 

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, TypeAlias
 
 from cp.insight.enforcement import parts_without_effect
+from cp.insight.legacy import LegacyPlace, LegacyPlaces, gateway_route_places, written_path, written_values
 from cp.model.checkpoint import Checkpoint, checked, never_stopped
 from cp.model.names import Key
 from cp.policies import discover
 from cp.resources.capabilities import warning
+from cp.resources.engine import FIELD, engine_of
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.rules import MATCHES_TAG, PolicyRules, ResourceRule, SubsetRule, SubsetRules, TagCondition, build, matches_hash
+from cp.rules.legacy import legacy_rules
+from cp.rules.legacy.gateway_routes import GATEWAY_ROUTE
 from cp.rules.matching import MatchedPolicy, match
 from cp.rules.matching.profile import gateway_of, listeners, sections
 from cp.rules.merging import Origin
+from cp.translate.compiler import Compiler
 from cp.translate.effective import of_inbound, rules_of
-from cp.translate.inbound import admitted
+from cp.translate.inbound import secured_by
 from cp.translate.view.mtls import inbound_tls, secured
 from cp.translate.view.proxies import inbounds
 
@@ -35,17 +41,66 @@ def inspect_rules(
         "resource": resource_meta(dataplane.key),
         "rules": [_kind_data(world, dataplane, policy_rules) for policy_rules in checked(rules, checkpoint)],
         "httpMatches": _http_matches(world, dataplane, rules),
+        **({} if shadow else _legacy_rules(world, dataplane)),
     }
 
 
 def inspect_policies(world: World, dataplane: Resource, *, shadow: bool = False) -> Data:
-    """The policies that select a proxy, kind by kind, from the general to the specific."""
-    matched = match(world, dataplane, shadow=shadow)
+    """The policies that select a proxy, kind by kind, from the general to the specific, and the engine of its mesh."""
+    matched, mesh = match(world, dataplane, shadow=shadow), world.mesh(dataplane.mesh)
     return {
+        **({} if mesh is None else {FIELD: engine_of(mesh.data)}),
         "policies": [
-            _policy_data(world, matched_policy) for _, matches in sorted(matched.items()) for matched_policy in matches
-        ]
+            *(_policy_data(world, policy) for _, matches in sorted(matched.items()) for policy in matches),
+            *([] if shadow else _legacy_policies(world, dataplane)),
+        ],
     }
+
+
+def _legacy_rules(world: World, dataplane: Resource) -> Data:
+    """What holds of legacy policies for each service, inbound, listener or proxy; empty without any."""
+    places = [place for place in _legacy_places(world, dataplane) if any(value.is_in_force for value in place.values)]
+    return {"legacyRules": [_legacy_rule(place) for place in places]} if places else {}
+
+
+def _legacy_rule(place: LegacyPlace) -> Data:
+    policy = place.policy
+    values = [value for value in written_values(policy, place.values) if value.is_in_force]
+    return {
+        "type": policy.type,
+        "where": place.where,
+        "conf": {written_path(policy, value): value.setting.value for value in values},
+        "origin": [{"resourceMeta": resource_meta(policy.key), **_place_of(policy)}],
+    }
+
+
+def _legacy_policies(world: World, dataplane: Resource) -> Iterator[Data]:
+    """The legacy policies that select a proxy, with what they are for there, and whether they hold."""
+    of_policies: dict[Resource, list[LegacyPlace]] = {}
+    for place in _legacy_places(world, dataplane):
+        of_policies.setdefault(place.policy, []).append(place)
+    for policy, of_policy in of_policies.items():
+        listed = [_place_data(place) for place in of_policy]
+        is_in_force = any(place_data["inForce"] for place_data in listed)
+        yield {**resource_meta(policy.key), "inForce": is_in_force, "for": listed, **_place_of(policy)}
+
+
+def _legacy_places(world: World, dataplane: Resource) -> Iterable[LegacyPlace]:
+    routes = world.table(GATEWAY_ROUTE, dataplane.mesh) if dataplane.spec.is_builtin_gateway else ()
+    if not legacy_rules(world, dataplane) and not routes:
+        return ()
+    compiler = Compiler(discover())
+    proxy = compiler.proxy(world, dataplane)
+    return chain(LegacyPlaces(compiler.policies, world).of_proxy(proxy), gateway_route_places(world, proxy))
+
+
+def _place_of(policy: Resource) -> Data:
+    return {"file": policy.source.file, "line": policy.source.line("")} if policy.source.file else {}
+
+
+def _place_data(place: LegacyPlace) -> Data:
+    why = {"reason": place.reason} if place.reason else {}
+    return {"where": place.where, "inForce": place.holds, **why}
 
 
 def resource_meta(key: Key) -> Data:
@@ -81,7 +136,7 @@ def _unjudged(world: World, dataplane: Resource, rules: PolicyRules) -> Iterator
     """Warnings about inbounds that also take calls in plain text, of which nobody knows who makes them."""
     tls = inbound_tls(world, dataplane) if rules.shape.side_by_side else None
     for index, inbound in () if tls is None else inbounds(dataplane):
-        served = admitted(discover(), secured(inbound, tls), of_inbound({}, rules_of(world, dataplane), index))
+        served = secured_by(discover(), secured(inbound, tls), of_inbound({}, rules_of(world, dataplane), index))
         if served.is_permissive:
             whoever = "whoever speaks plain text is asked for no permission"
             yield f"{dataplane.key}: {whoever} at port {inbound.port}"

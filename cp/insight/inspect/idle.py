@@ -7,18 +7,23 @@ from dataclasses import replace
 from typing import Any, Final
 
 from cp.insight.enforcement import only_with_mtls, parts_without_effect
+from cp.insight.gateways import CALL_HOOKS
+from cp.insight.inspect.gateway_reasons import GatewayReasons
 from cp.insight.inspect.meaning import meaningless_reason, traits
 from cp.insight.inspect.scopes import ConfScope
 from cp.insight.parts import DestinationParts, destination_parts, fragments_of
 from cp.insight.tagged_clients import items_for_nobody
+from cp.model.failure import Failure
 from cp.model.names import Destination
 from cp.model.remembered import remembered
 from cp.policies import Policy
-from cp.resources.capabilities import BUILTIN_GATEWAYS, ZONE_PROXIES, MissingPart
+from cp.resources.capabilities import ZONE_PROXIES, MissingPart
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.rules.merging import MergedConf, Setting
 from cp.translate.compiler import CompiledProxy, Compiler
+from cp.translate.effective import has_hook
+from cp.translate.gateway import GatewayResult
 from cp.translate.proxy_class import ProxyClass
 from cp.translate.view.mtls import inbound_tls
 
@@ -37,6 +42,7 @@ class IdleReasons:
         self._compiler, self._world, self._policy = compiler, world, policy
         self._parts_of_classes: dict[ProxyClass, Mapping[Destination, DestinationParts]] = {}
         self._answers: dict[tuple[ProxyClass, Destination, Hashable], bool] = {}
+        self._of_gateways = GatewayReasons(compiler, world, policy)
 
     def sharing_key(self, dataplane: Resource) -> tuple[object, ...]:
         """The facts about a proxy that decide whether values have an effect, beyond those that decide its confs."""
@@ -68,6 +74,9 @@ class IdleReasons:
         unenforced_reason = self._unenforced_reason(dataplane, scope, setting.path)
         if unenforced_reason:
             return unenforced_reason
+        proxy = self._proxy(dataplane) if dataplane.spec.is_builtin_gateway and not scope.is_whole_proxy else None
+        if proxy is not None:
+            return self._of_gateways.reason(proxy, scope, path, conf_fields)
         if self._asks_for_tls(dataplane, scope, setting.path):
             return _NO_TLS
         if any(setting.path.startswith(f"{item}.") for item in self._paths_for_nobody):
@@ -78,6 +87,17 @@ class IdleReasons:
         if self._matches_nothing(policy, dataplane, path):
             return _MATCHES_NOTHING
         return reason or self._part_reason(parts, scope, path, setting, removed=removed)
+
+    def is_about_clusters_alone(self, scope: ConfScope) -> bool:
+        """Whether a scope is a listener of a gateway, and the policy writes into clusters and nothing else."""
+        policy = self._compiler.policies[self._policy.type]
+        is_listener = scope.listener_port is not None and not scope.clients and not policy.is_route
+        return is_listener and not has_hook(policy, *CALL_HOOKS)
+
+    def gateway(self, dataplane: Resource) -> GatewayResult | None:
+        """What a builtin gateway is served."""
+        proxy = self._proxy(dataplane) if dataplane.spec.is_builtin_gateway else None
+        return None if proxy is None else proxy.proxy_class.gateway
 
     def _unenforced_reason(self, dataplane: Resource, scope: ConfScope, path: str) -> str:
         """The reason if a value is not enforced, alone or with what is around it, or if something inside it is not."""
@@ -160,6 +180,10 @@ class IdleReasons:
         """The confs of services that a proxy has no outbound for, but reaches by routes of other services."""
         if self._compiler.policies[self._policy.type].is_route:
             return
+        if dataplane.spec.is_builtin_gateway:
+            proxy = self._proxy(dataplane)
+            yield from () if proxy is None else self._of_gateways.confs_of_clusters(proxy)
+            return
         for destination, parts in self._parts(dataplane).items():
             conf = parts.backend.effective.get(self._policy.type) if parts.backend is not None else None
             if conf is not None and not parts.outbounds:
@@ -170,21 +194,11 @@ class IdleReasons:
         return parts_without_effect(self._world, self._policy)
 
     def _unenforced_part_of(self, dataplane: Resource, scope: ConfScope) -> MissingPart | None:
-        """The part of the Dataplane that is not enforced, so that nothing in the scope is.
-
-        A policy with a `sidecar` hook still acts on a proxy without listeners.
-        """
-        by_capability = {part.capability: part for part in parts_without_effect(self._world, dataplane)}
-        if scope.is_whole_proxy and self._has_sidecar_hook:
+        """The part of the Dataplane that is not enforced, so that nothing in the scope is."""
+        if scope.inbound_port not in _ports_without_inbound(dataplane):
             return None
-        if scope.inbound_port in _ports_without_inbound(dataplane):
-            return by_capability.get(ZONE_PROXIES)
-        return by_capability.get(BUILTIN_GATEWAYS)
-
-    @property
-    def _has_sidecar_hook(self) -> bool:
-        policy = self._compiler.policies[self._policy.type]
-        return type(policy).sidecar is not Policy.sidecar
+        parts = parts_without_effect(self._world, dataplane)
+        return next((part for part in parts if part.capability == ZONE_PROXIES), None)
 
     @property
     def _is_about_calls(self) -> bool:
@@ -193,10 +207,8 @@ class IdleReasons:
 
     def _proxy(self, dataplane: Resource) -> CompiledProxy | None:
         """What a proxy is served; None if it could not be compiled, which is reported as a failure of its own."""
-        try:
-            return self._compiler.proxy(self._world, dataplane)
-        except Exception:  # noqa: BLE001  # the confs are known all the same
-            return None
+        proxy = self._compiler.proxy_or_failure(self._world, dataplane)
+        return None if isinstance(proxy, Failure) else proxy
 
     def _parts(self, dataplane: Resource) -> Mapping[Destination, DestinationParts]:
         proxy = self._proxy(dataplane) if self._is_about_calls else None

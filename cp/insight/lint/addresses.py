@@ -38,12 +38,20 @@ def metrics(survey: MeshSurvey) -> Iterator[Finding]:
     """Ports of MeshMetrics at which a proxy already listens for something else; each once."""
     seen: set[tuple[Key, str]] = set()
     for proxy in survey.proxies:
-        listened_at = proxy.dataplane.derived(owners)
+        listened_at = {**proxy.dataplane.derived(owners), **dict(_ports_of_gateway(proxy))}
         for address, policy, path in _metrics_listeners(proxy):
             resource = survey.world.get(policy)
             if address in listened_at and resource is not None and (policy, path) not in seen:
                 seen.add((policy, path))
                 yield finding_about(resource, _of_metrics(proxy.dataplane, listened_at[address], path, address))
+
+
+def _ports_of_gateway(proxy: CompiledProxy) -> Iterator[tuple[Address, str]]:
+    """Where a builtin gateway listens, with the place in its MeshGateway."""
+    result = proxy.proxy_class.gateway
+    for port in () if result is None else result.served.ports:
+        listener = f"conf.listeners[{port.listeners[0].index}] of its MeshGateway"
+        yield address_of(proxy.dataplane.spec.net.address or "", port.port), listener
 
 
 def _metrics_listeners(proxy: CompiledProxy) -> Iterator[tuple[Address, Key, str]]:

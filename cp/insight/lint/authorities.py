@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from cp.identity.authority import expiry_of
-from cp.identity.owners import AuthorityOwner, AuthoritySources, MeshOwner, owners
+from cp.identity.owners import AuthorityOwner, MeshOwner, owners
 from cp.identity.trust import pem_blocks
 from cp.insight.lint.codes import FindingReason, finding_about
 from cp.insight.lint.survey import MeshSurvey
+from cp.insight.roots import ALIKE, UNREAD, faults_of_roots
 from cp.model.violation import Finding, Violation
 from cp.resources.resource import Resource
 from cp.resources.world import World
@@ -48,6 +49,13 @@ def trusted_beside(survey: MeshSurvey) -> Iterator[Finding]:
                 yield finding_about(trust, _TRUSTED_BESIDE)
 
 
+def alike(survey: MeshSurvey) -> Iterator[Finding]:
+    """Authorities that Envoy takes for one another."""
+    for mesh in survey.world.table("Mesh"):
+        for resource, fault in faults_of_roots(survey.world, mesh.name):
+            yield finding_about(resource, FindingReason(ALIKE, fault.message, fault.path, fault.hint))
+
+
 def _unable(world: World, owner: AuthorityOwner, resource: Resource, now: float | None) -> Iterator[Finding]:
     """Why it cannot sign, as far as documents say that. The control plane logs it of what is on its machine.
 
@@ -55,7 +63,7 @@ def _unable(world: World, owner: AuthorityOwner, resource: Resource, now: float 
     """
     if owner.is_to_be_made(world):
         return
-    fault = owner.untrusted(world) if owner.is_outside else owner.authority(world, _UNREAD, now)
+    fault = owner.untrusted(world) if owner.is_outside else owner.authority(world, UNREAD, now)
     if isinstance(fault, Violation):
         yield finding_about(resource, FindingReason(NO_AUTHORITY, fault.message, fault.path, fault.hint))
 
@@ -74,10 +82,3 @@ def _ending(world: World, owner: AuthorityOwner, resource: Resource, now: float 
     text = f"ends in {days} days, and with it all certificates, which are not renewed beyond that"
     hint = "give a new certificate, or a new name to a built-in authority: the old one stays trusted meanwhile"
     yield finding_about(resource, FindingReason(ENDS, text, owner.place, hint))
-
-
-def _unread(path: str) -> bytes:
-    raise OSError(0, f"{path} is on another machine")
-
-
-_UNREAD: Final = AuthoritySources(_unread, lambda _name: None)

@@ -46,6 +46,9 @@ CATALOGUE: Final[Mapping[str, FindingCode]] = MappingProxyType(
         "not-served": FindingCode(
             _ERROR, "a service outside the mesh that cannot be served, for example without its secret"
         ),
+        "instance-silent": FindingCode(
+            _WARNING, "a control plane on the same store does not answer: what its proxies have and refuse is unknown"
+        ),
         "no-authority": FindingCode(
             _ERROR, "an authority of a Mesh or MeshIdentity cannot sign: proxies keep the certificates that they have"
         ),
@@ -56,6 +59,13 @@ CATALOGUE: Final[Mapping[str, FindingCode]] = MappingProxyType(
             _ERROR,
             "an inbound, an outbound or a port for metrics is not served, as another listener has its address and port",
         ),
+        "listener-not-served": FindingCode(
+            _ERROR, "a listener of a MeshGateway is not served, for example without its certificate"
+        ),
+        "proxy-without-gateway": FindingCode(
+            _ERROR, "a Dataplane is a builtin gateway that no MeshGateway selects, so it listens at no port"
+        ),
+        "certificate-ended": FindingCode(_ERROR, "a certificate of a gateway has expired, and clients refuse it"),
         "zero-weights": FindingCode(_ERROR, "all backends of a rule have the weight 0"),
         "refused-by-envoy": FindingCode(_ERROR, "proxies refuse what a policy comes to, and keep the version before"),
         "failed": FindingCode(
@@ -71,8 +81,14 @@ CATALOGUE: Final[Mapping[str, FindingCode]] = MappingProxyType(
         "open-door": FindingCode(
             _WARNING, "a server of the control plane lets in, or shows to others, more than it would by default"
         ),
+        "nobody-administers": FindingCode(
+            _WARNING, "the rights to the HTTP API make nobody an administrator who does not have a token already"
+        ),
         "unreadable-secret": FindingCode(
             _ERROR, "an encrypted document cannot be decrypted, and what was last good stays in force"
+        ),
+        "secrets-by-other-hands": FindingCode(
+            _ERROR, "documents with secrets are in plain text, in a store in which no Koguma has written such a one"
         ),
         "target-missing": FindingCode(_WARNING, "an item is for a resource or a port that is not there"),
         "selects-no-proxy": FindingCode(_WARNING, "a policy selects no proxy"),
@@ -87,7 +103,21 @@ CATALOGUE: Final[Mapping[str, FindingCode]] = MappingProxyType(
         ),
         "no-meaning": FindingCode(_WARNING, "a field, or a route, without a meaning for the protocol that is spoken"),
         "shadowed-route": FindingCode(_WARNING, "a MeshHTTPRoute takes the place of a MeshTCPRoute"),
+        "gateway-without-proxy": FindingCode(
+            _WARNING, "a MeshGateway configures no Dataplane, so nobody can reach its listeners"
+        ),
+        "gateways-alike": FindingCode(
+            _WARNING, "several MeshGateways select a Dataplane alike, and the first by name configures it"
+        ),
+        "no-routes": FindingCode(_WARNING, "a listener of a MeshGateway has no route"),
+        "hostname-not-taken": FindingCode(_WARNING, "a hostname of a route that none of its listeners takes"),
+        "certificate-ends": FindingCode(_WARNING, "a certificate of a gateway ends soon"),
+        "certificate-for-others": FindingCode(
+            _WARNING, "a certificate of a gateway is not for the hostname of its listener"
+        ),
         "unreachable-route": FindingCode(_WARNING, "an earlier match takes every request of a later one"),
+        "name-taken": FindingCode(_WARNING, "a VirtualOutbound asks for a port of a name that is that of another"),
+        "names-nothing": FindingCode(_WARNING, "a VirtualOutbound names nothing"),
         "no-endpoints": FindingCode(_WARNING, "no inbound of any proxy serves a port of a MeshService"),
         "no-identity": FindingCode(
             _WARNING,
@@ -96,7 +126,11 @@ CATALOGUE: Final[Mapping[str, FindingCode]] = MappingProxyType(
         ),
         "not-enforced": FindingCode(_WARNING, "a document asks for what Koguma does not do yet"),
         "mtls-off": FindingCode(_WARNING, "a policy, or a part of it, has an effect only with mTLS, and there is none"),
-        "nobody-may-call": FindingCode(_WARNING, "with mTLS on, no permission lets anybody call an inbound"),
+        "nobody-may-call": FindingCode(
+            _WARNING,
+            "with mTLS on, no permission lets anybody call an inbound; or, in a mesh of the engine Legacy, an "
+            "ExternalService",
+        ),
         "permission-void": FindingCode(_WARNING, "a permission allows whom others deny, so it lets nobody in"),
         "denied-and-allowed": FindingCode(
             _WARNING,
@@ -121,6 +155,14 @@ CATALOGUE: Final[Mapping[str, FindingCode]] = MappingProxyType(
         "trusts-more": FindingCode(
             _WARNING, "a MeshTrust adds authorities to the trust domain that the authority of its mesh signs for"
         ),
+        "roots-alike": FindingCode(
+            _WARNING, "Envoy may take an authority for another of the same subject, and refuse whom the other certified"
+        ),
+        "move-waits": FindingCode(
+            _WARNING,
+            "a change of authority or mode waits for proxies that have not taken it, or passes over some that are not "
+            "connected",
+        ),
         "does-not-apply": FindingCode(
             _WARNING, "a policy, or a part of it, asks what cannot be done, or is about nothing"
         ),
@@ -136,6 +178,16 @@ CATALOGUE: Final[Mapping[str, FindingCode]] = MappingProxyType(
         "secrets-under-old-key": FindingCode(_INFO, "secrets are encrypted with a key that is not the first any more"),
         "redundant": FindingCode(_INFO, "a policy says what would hold, or be served, without it"),
         "shadow": FindingCode(_INFO, "a policy with `kuma.io/effect: shadow` is looked at, and holds nowhere"),
+        "engine-of-settings": FindingCode(
+            _INFO,
+            "a Mesh does not name its policy engine, so another setting changes who may call its ExternalServices",
+        ),
+        "read-by-proxies": FindingCode(
+            _INFO, "a file of an ExternalService is read by the proxies, where Kuma's control plane reads its own"
+        ),
+        "prefer-gateway": FindingCode(
+            _INFO, "a policy selects builtin gateways by something else than their MeshGateway"
+        ),
         "no-outbounds": FindingCode(_INFO, "the workload of a Dataplane can call nobody through its proxy"),
         "no-dataplanes": FindingCode(_INFO, "a mesh without Dataplanes: what concerns proxies is not judged"),
     }

@@ -205,7 +205,7 @@ class RouteTableDecision:
         if conf is None and self.hides_others:
             return True
         rules = () if conf is None else routes_of(conf)
-        return list(map(_row, rules)) != list(map(_row, self.rules))
+        return list(map(row_of, rules)) != list(map(row_of, self.rules))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -261,7 +261,7 @@ class AdmissionDecision:
 
     @property
     def key(self) -> Hashable:
-        return "admission", id(self.rules), self.index, self.reached.inbound.protocol
+        return "security", id(self.rules), self.index, self.reached.inbound.protocol
 
     @property
     def subsets(self) -> Iterator[ConfDecision]:
@@ -284,10 +284,6 @@ class AdmissionDecision:
         clients = tuple((name, confs if name == kind else of_kind) for name, of_kind in task.clients)
         fragment = self.fragments.get(replace(task, clients=clients))
         return [packed.body for packed in fragment] != [packed.body for packed in self.reached.fragment]
-
-
-AnyDecision: TypeAlias = ConfDecision | DestinationDecision | RouteTableDecision | ClientDecision | AdmissionDecision
-"""A `Decision` of which the class can be asked for, as the reason of a finding depends on it."""
 
 
 def with_effect(decisions: Iterable[Decision], unit_of: UnitOf, checkpoint: Checkpoint = never_stopped) -> set[Unit]:
@@ -326,6 +322,6 @@ def _merged_without(level: CombinedConf, is_removed: IsRemoved) -> MergedConf | 
     return merge_groups([item.layer for item in remaining], recipe(shape_of(remaining[0].policy)))[0]
 
 
-def _row(rule: RouteRule) -> tuple[Any, ...]:
+def row_of(rule: RouteRule) -> tuple[Any, ...]:
     """What a rule is, apart from the places where it is written: what it does, and whose policies hold for it."""
     return rule.matches, rule.default, rule.contributors, rule.backends.identity

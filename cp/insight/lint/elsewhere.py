@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from cp.insight.lint.codes import FindingReason, finding_about
 from cp.insight.lint.decisions import item_of
+from cp.insight.lint.gateway_decisions import GatewayDecision
 from cp.insight.lint.survey import MeshSurvey
 from cp.insight.parts import DestinationParts
 from cp.model.checkpoint import checked
@@ -24,6 +25,7 @@ def elsewhere(survey: MeshSurvey) -> Iterator[Finding]:
     """Fields about a missing part at every destination where they hold, if other fields of the item have an effect."""
     all_parts = [parts for outbounds in survey.outbounds for parts in outbounds.parts]
     acting = {_value(setting) for parts in all_parts if parts.is_whole for _, _, setting in _held(parts)}
+    acting |= {_value(setting) for setting in _at_gateways(survey)}
     missing: dict[_Value, tuple[Setting, DestinationParts]] = {}
     for parts in checked(all_parts, survey.checkpoint):
         for kind, path, setting in () if parts.is_whole else _held(parts):
@@ -40,6 +42,12 @@ def elsewhere(survey: MeshSurvey) -> Iterator[Finding]:
             yield finding_about(
                 policy, FindingReason("routed-elsewhere", f"this value has no effect: {parts.why}", path, parts.hint)
             )
+
+
+def _at_gateways(survey: MeshSurvey) -> Iterator[Setting]:
+    """The values that hold at some gateway. Of those without an effect there, it is told that nothing differs."""
+    decisions = (decision for decision in survey.decisions if isinstance(decision, GatewayDecision))
+    return (field.winner for decision in decisions for field in decision.merged.fields.values())
 
 
 def _held(parts: DestinationParts) -> Iterator[_Held]:

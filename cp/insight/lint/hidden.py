@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from cp.insight.lint.codes import FindingReason, finding_about
+from cp.insight.lint.gateway_decisions import GatewayDecision
 from cp.insight.lint.reasons import origin_name
 from cp.insight.lint.survey import MeshSurvey
 from cp.insight.lint.targets import destination_name
@@ -35,6 +36,9 @@ def hidden(survey: MeshSurvey) -> Iterator[Finding]:
     for outbounds in survey.outbounds:
         for outbound in outbounds.proxy_class.outbounds.values():
             _add_values(survey, outbound, values)
+    for decision in survey.decisions:
+        if isinstance(decision, GatewayDecision):
+            _add_gateway(decision, values)
     for (key, path), value in values.items():
         policy = survey.world.get(key)
         if policy is not None and not value.holds:
@@ -55,6 +59,14 @@ def _add_values(survey: MeshSurvey, outbound: OutboundResult, values: dict[_Valu
                 rivals = _rivals(outbound, kind, path, merged_field)
                 value.holds |= rivals is None
                 value.hidden_by |= dict.fromkeys(map(origin_name, rivals or ()))
+
+
+def _add_gateway(decision: GatewayDecision, values: Mapping[_Value, _ServiceValue]) -> None:
+    """On a gateway a value holds wherever it is not overridden: no listener has a value that its routes hide."""
+    for merged_field in decision.merged.fields.values():
+        value = values.get((merged_field.winner.origin.policy, merged_field.winner.path))
+        if value is not None:
+            value.holds = True
 
 
 def _rivals(outbound: OutboundResult, kind: str, path: str, merged_field: MergedField) -> tuple[Origin, ...] | None:

@@ -10,13 +10,13 @@ from cp.identity.workloads import domain_of, spiffe_id
 from cp.insight.lint.codes import FindingReason, finding_about
 from cp.insight.lint.survey import MeshSurvey
 from cp.model.violation import Finding, Violation
+from cp.model.wording import few
 from cp.resources.mesh_identity import MeshIdentity
 from cp.resources.resource import Resource
 from cp.resources.world import World
 
 _CODE: Final = "no-identity"
 _GIVE: Final = "give Dataplanes these labels, or select others"
-_MOST_NAMES: Final = 3
 
 
 def identities(survey: MeshSurvey) -> Iterator[Finding]:
@@ -64,10 +64,5 @@ def _of_proxies(world: World, identity: Resource) -> Iterator[FindingReason]:
         if isinstance(fault, Violation):
             nameless.setdefault(fault, []).append(dataplane.name)
     for fault, names in nameless.items():
-        text = f"has no SPIFFE ID for {_listed(names)}, which {fault.message}"
+        text = f"has no SPIFFE ID for {few(names)}, which {fault.message}"
         yield FindingReason(_CODE, text, "spec.spiffeID.path", fault.hint)
-
-
-def _listed(names: list[str]) -> str:
-    shown, more = ", ".join(names[:_MOST_NAMES]), len(names) - _MOST_NAMES
-    return f"{shown} and {more} more" if more > 0 else shown

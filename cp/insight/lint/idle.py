@@ -7,10 +7,12 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
+from cp.insight.enforcement import decides_reach
 from cp.insight.lint.codes import NO_EFFECT, NO_EFFECT_OF_ITEM, FindingReason, finding_about
 from cp.insight.lint.decisions import item_of
 from cp.insight.lint.reasons import reason
 from cp.insight.lint.survey import MeshSurvey, items_of
+from cp.model.names import Key
 from cp.model.violation import Finding
 from cp.resources.resource import Resource
 from cp.rules import PolicyItem
@@ -22,6 +24,7 @@ _REMOVE: Final = "remove it"
 _NOBODY_BUT_ASKS: Final = "selects no proxy, and makes those that call others send their tags all the same"
 _NOBODY_BUT_OFFERS: Final = "selects no proxy, and makes those that call others offer an older TLS all the same"
 _BY_TAGS: Final = "compare it with the tags of inbounds"
+_BY_GATEWAY: Final = "a builtin gateway is selected by its MeshGateway: write `kind: MeshGateway`"
 _COMPARE: Final[Mapping[str, str]] = MappingProxyType(
     {
         "name": "compare it with the names of Dataplanes, and `sectionName` with their inbounds",
@@ -87,8 +90,9 @@ def _is_the_only_route(item: PolicyItem, all_items: Iterable[PolicyItem]) -> boo
 
 def _asks_only(survey: MeshSurvey, policy: Resource) -> Iterator[Finding]:
     """Of a policy that selects no proxy and changes what proxies send all the same."""
-    if policy.key in survey.asking and not survey.selected.get(policy):
-        is_about_tls = has_hook(survey.policies[policy.type], "admit")
+    is_about_itself = not decides_reach(survey.world, policy.type)
+    if is_about_itself and policy.key in survey.asking and not survey.selected.get(policy):
+        is_about_tls = has_hook(survey.policies[policy.type], "secure")
         yield finding_about(
             policy, _selects_nobody(survey, policy, _NOBODY_BUT_OFFERS if is_about_tls else _NOBODY_BUT_ASKS)
         )
@@ -100,8 +104,15 @@ def _selects_nobody(survey: MeshSurvey, policy: Resource, consequence: str = NO_
     whom = " ".join(part for part in (target.kind, target.name or "", tags) if part)
     there = sum(proxy.dataplane.mesh == policy.mesh for proxy in survey.proxies)
     text = f"{consequence}: it is for {whom}, and of the {there} proxies of the mesh none is"
-    hint = _COMPARE["name" if target.name and target.kind == "Dataplane" else target.kind]
+    named = "name" if target.name and target.kind == "Dataplane" else target.kind
+    is_gateway = named == "name" and _is_gateway(survey, policy.mesh, target.name or "")
+    hint = _BY_GATEWAY if is_gateway else _COMPARE[named]
     return FindingReason("selects-no-proxy", text, f"{policy.kind.root}.targetRef", hint)
+
+
+def _is_gateway(survey: MeshSurvey, mesh: str, name: str) -> bool:
+    dataplane = survey.world.get(Key("Dataplane", mesh, name))
+    return dataplane is not None and bool(dataplane.spec.is_builtin_gateway)
 
 
 def _joined(texts: Iterable[str]) -> str:

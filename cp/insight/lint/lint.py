@@ -12,12 +12,16 @@ from cp.insight.lint import (
     clients,
     conditional,
     elsewhere,
+    engines,
     external,
     failed,
+    gateways,
     hidden,
     identities,
     idle,
+    legacy,
     mtls,
+    names,
     patches,
     protocols,
     proxies,
@@ -29,7 +33,7 @@ from cp.insight.lint import (
     unserved,
 )
 from cp.insight.lint.codes import CATALOGUE, NO_EFFECT, NO_EFFECT_OF_ITEM
-from cp.insight.lint.survey import MeshSurvey
+from cp.insight.lint.survey import NO_CLIENTS, GrpcClients, MeshSurvey
 from cp.model.checkpoint import Checkpoint, checked, never_stopped
 from cp.model.failure import CODE, HINT, reason
 from cp.model.violation import Finding, Severity
@@ -41,6 +45,8 @@ Rule: TypeAlias = Callable[[MeshSurvey], Iterator[Finding]]
 
 RULES: Final[tuple[Rule, ...]] = (
     idle.idle,
+    legacy.idle,
+    legacy.unasked,
     failed.failed,
     clients.too_many,
     targets.targets,
@@ -56,11 +62,22 @@ RULES: Final[tuple[Rule, ...]] = (
     conditional.conditional,
     addresses.addresses,
     addresses.metrics,
+    gateways.listeners,
+    gateways.unreachable,
+    gateways.without_routes,
+    gateways.hostnames,
+    gateways.preferred,
+    gateways.ports,
     proxies.outbounds,
     proxies.services,
     external.services,
+    engines.engines,
+    external.uncalled,
+    external.files,
+    names.taken,
     authorities.authorities,
     authorities.trusted_beside,
+    authorities.alike,
     identities.identities,
     identities.names,
     mtls.off,
@@ -76,7 +93,9 @@ RULES: Final[tuple[Rule, ...]] = (
 )
 
 _IDLE: Final = (NO_EFFECT, NO_EFFECT_OF_ITEM)
-_OF_VALUES: Final = frozenset({"hidden-by-route", "no-meaning", "routed-elsewhere", "unreachable-route"})
+_OF_VALUES: Final = frozenset(
+    {"hidden-by-route", "hostname-not-taken", "no-meaning", "routed-elsewhere", "unreachable-route"}
+)
 """Findings about single values of an item."""
 
 _ITEM: Final = re.compile(r"spec\.(to|from|rules)\[\d+\]")
@@ -84,10 +103,14 @@ _ORDER: Final = (Severity.ERROR, Severity.WARNING, Severity.INFO)
 
 
 def lint(
-    policies: Policies, world: World, checkpoint: Checkpoint = never_stopped, now: float | None = None
+    policies: Policies,
+    world: World,
+    checkpoint: Checkpoint = never_stopped,
+    now: float | None = None,
+    clients: GrpcClients = NO_CLIENTS,
 ) -> tuple[Finding, ...]:
     """Everything that is to be said of a World, the worst first, then by file and line."""
-    survey = MeshSurvey(policies, world, checkpoint, now)
+    survey = MeshSurvey(policies, world, checkpoint, now, clients)
     of_rules = (
         finding for rule in checked(RULES, checkpoint) for finding in checked(_judged(rule, survey), checkpoint)
     )

@@ -24,6 +24,7 @@ from cp.resources.client import is_grpc_client
 from cp.resources.resource import Resource
 from cp.resources.tls import CIPHERS, ENVOY_VERSIONS
 from cp.rules.build import PolicyRules
+from cp.rules.legacy import LegacyRules, legacy_confs
 from cp.rules.merging import Origin
 from cp.translate.compiler import CompiledProxy
 from cp.translate.effective import has_hook
@@ -33,6 +34,9 @@ from generators.proxy import Backend, MeshTls
 
 _Place: TypeAlias = tuple[Key, str]
 """A policy, and a path in it."""
+
+_JudgedBy: TypeAlias = tuple[str, ByIdentity[PolicyRules | None], LegacyRules, int]
+"""A kind of permissions, what they and legacy ones come to for a proxy, and one of its inbounds."""
 
 _NEWEST_OLD: Final = frozenset({ENVOY_VERSIONS["TLS10"], ENVOY_VERSIONS["TLS11"]})
 """Versions of TLS that have none of the ciphers that callers speak."""
@@ -78,11 +82,17 @@ def nobody(survey: MeshSurvey) -> Iterator[Finding]:
             groups.setdefault((inbound.dataplane.mesh, policies), []).append(inbound)
     for (name, policies), inbounds in groups.items():
         mesh = survey.world.mesh(name)
-        is_without = not policies and not any(len(survey.world.table(kind, name)) for kind in judging(survey))
+        is_without = not policies and not _has_permissions(survey, name)
         if mesh is not None and is_without:
             yield finding_about(mesh, _nobody(inbounds, _authority_path(mesh)))
         else:
             yield finding_about(inbounds[0].dataplane, _nobody(inbounds, _path(inbounds[0])))
+
+
+def _has_permissions(survey: MeshSurvey, mesh: str) -> bool:
+    kinds = judging(survey)
+    has_legacy = any(not confs.keys().isdisjoint(kinds) for _, confs in legacy_confs(survey.world, mesh))
+    return has_legacy or any(len(survey.world.table(kind, mesh)) for kind in kinds)
 
 
 def _nobody(inbounds: Sequence[ProxyInbound], path: str) -> FindingReason:
@@ -148,8 +158,9 @@ def refused(survey: MeshSurvey) -> Iterator[Finding]:
     by_class: dict[int, list[CompiledProxy]] = {}
     for proxy in survey.proxies if strict else ():
         by_class.setdefault(id(proxy.proxy_class), []).append(proxy)
-    for proxies in by_class.values():
-        for destination in _in_plain_text(proxies[0]) if _is_sure(survey, proxies[0]) else ():
+    for of_class in by_class.values():
+        proxies = [proxy for proxy in of_class if _is_sure(survey, proxy)]
+        for destination in _in_plain_text(proxies[0]) if proxies else ():
             ports = ports_behind(survey.world, proxies[0].dataplane.mesh, destination)
             refusing = [port for port in ports if (port.dataplane.key, port.index) in strict]
             if refusing:
@@ -159,10 +170,19 @@ def refused(survey: MeshSurvey) -> Iterator[Finding]:
 
 
 def _is_sure(survey: MeshSurvey, proxy: CompiledProxy) -> bool:
-    """Whether it is known how a proxy calls. Files alone do not say whether the callers of a mesh speak TLS already."""
-    security = security_of(survey.world, proxy.dataplane.mesh)
+    """Whether it is known how a proxy calls.
+
+    Files alone say neither whether the callers of a mesh speak TLS already, nor whether a gRPC client finds
+    certificates.
+    """
+    dataplane = proxy.dataplane
+    security = security_of(survey.world, dataplane.mesh)
     may_not_yet = security is not None and not security.callers_use_tls and not security.bundles
-    return not may_not_yet or proxy.proxy_class.caller.is_grpc
+    if not is_grpc_client(dataplane):
+        return not may_not_yet
+    if identity_of(survey.world, dataplane) is None or survey.clients.get(dataplane.key) is False:
+        return True
+    return dataplane.key in survey.clients and not may_not_yet
 
 
 def _in_plain_text(proxy: CompiledProxy) -> Iterator[Destination]:
@@ -194,8 +214,15 @@ def _refused(
 
 def _why_in_plain_text(survey: MeshSurvey, dataplane: Resource) -> tuple[str, str]:
     permissive = "let those that are called take plain text too (Permissive)"
-    if is_grpc_client(dataplane):
-        return "a gRPC client without a proxy speaks plain text", f"{permissive}, or give it a proxy"
+    if is_grpc_client(dataplane) and identity_of(survey.world, dataplane) is None:
+        name = "a tag kuma.io/service under `networking.gateway`, or a MeshIdentity"
+        return (
+            "the gRPC client has no name to be certified, so it speaks plain text",
+            f"{permissive}, or give it {name}",
+        )
+    if survey.clients.get(dataplane.key) is False:
+        text = "the bootstrap of the gRPC client names no certificates, so it speaks plain text"
+        return text, f"{permissive}, or give it certificates (koguma dp certificates)"
     if not has_certificate(survey.world, dataplane):
         return "the proxy has no certificate, so it speaks plain text", f"{permissive}, or give it an identity"
     security = security_of(survey.world, dataplane.mesh)
@@ -233,7 +260,7 @@ def _no_cipher(tls: MeshTls, algorithm: str) -> tuple[str, str] | None:
 def _written(survey: MeshSurvey, inbound: ProxyInbound, name: str) -> Iterator[tuple[Resource, str]]:
     """Who decides how callers speak with an inbound, and where a field of it is written."""
     for kind, conf in inbound.reached.effective.items():
-        if has_hook(survey.policies[kind], "admit"):
+        if has_hook(survey.policies[kind], "secure"):
             written, path = conf.written(name)
             policy = survey.world.get(written.winner.origin.policy)
             if policy is not None:
@@ -246,15 +273,15 @@ def _inbounds(survey: MeshSurvey) -> Iterator[ProxyInbound]:
 
 def judged_inbounds(survey: MeshSurvey) -> Iterator[tuple[ProxyInbound, tuple[Permission, ...]]]:
     """Each inbound that takes TLS, with what permissions say of those who call it."""
-    remembered: dict[tuple[str, ByIdentity[PolicyRules | None], int], tuple[Permission, ...]] = {}
+    remembered: dict[_JudgedBy, tuple[Permission, ...]] = {}
     for inbound in _inbounds(survey):
         if inbound.takes_tls and not inbound.has_failed:
             for kind in judging(survey):
                 rules = inbound.rules.get(kind)
-                key = (kind, ByIdentity(rules), inbound.index)
+                key = (kind, ByIdentity(rules), inbound.rules.legacy, inbound.index)
                 if key not in remembered:
-                    mesh = inbound.dataplane.mesh
-                    remembered[key] = permissions_at(survey.policies[kind], rules, inbound.index, mesh)
+                    legacy, mesh = inbound.reached.legacy.get(kind, ()), inbound.dataplane.mesh
+                    remembered[key] = permissions_at(survey.policies[kind], rules, inbound.index, mesh, legacy)
                 yield inbound, remembered[key]
 
 

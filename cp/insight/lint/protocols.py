@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from cp.insight.lint.codes import FindingReason, finding_about
 from cp.insight.lint.decisions import ClientDecision, ConfDecision, DestinationDecision
+from cp.insight.lint.gateway_decisions import GatewayDecision
 from cp.insight.lint.survey import MeshSurvey
 from cp.insight.lint.targets import destination_name
 from cp.insight.meaning import acts_alone, section_of
@@ -91,13 +92,20 @@ def _add_fields(
 
 def _reason(policy: Policy[Any], name: str, section: _SetSection) -> FindingReason:
     decision = section.decision
-    whom = "the inbounds of its proxies" if decision.destination is None else destination_name(decision.destination)
+    whom = _whom(decision)
     text = f"`{name}` has no meaning where {decision.protocol} is spoken, as with {whom}; and it holds nowhere else"
     spoken = " or ".join(sorted(policy.section_protocols[name]))
     where = "the tag kuma.io/protocol of the inbound" if decision.destination is None else "`appProtocol` of the port"
+    where = "`protocol` of the listener" if isinstance(decision, GatewayDecision) else where
     return FindingReason(
         "no-meaning", text, _section_path(section.setting.path, name), f"if {spoken} is spoken, say so in {where}"
     )
+
+
+def _whom(decision: ConfDecision | ClientDecision) -> str:
+    if decision.destination is not None:
+        return destination_name(decision.destination)
+    return decision.place if isinstance(decision, GatewayDecision) else "the inbounds of its proxies"
 
 
 def _section_path(path: str, name: str) -> str:

@@ -19,7 +19,7 @@ from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.translate.view.proxies import unresolved
 from cp.translate.view.redirected import redirection
-from cp.translate.view.services import destination_of, endpoints_of, exists, unserved
+from cp.translate.view.services import destination_of, endpoints_of, exists
 
 _Written: TypeAlias = tuple[bytes, str, str, str]
 
@@ -86,8 +86,6 @@ def _to_nobody(world: World, dataplane: Resource) -> Iterator[Finding]:
         tags = dict(outbound.tags or {})
         service = tags.pop(SERVICE_TAG, "")
         destination = Destination(service, tags=tuple(sorted(tags.items())))
-        if unserved(world, dataplane.mesh, destination) is not None:
-            continue  # the ExternalService says so
         if service and not exists(world, dataplane.mesh, destination):
             path = f"{step('networking.outbound', index)}.tags"
             text = f"no inbound has the tags of {service}: calls to it are answered with 503"

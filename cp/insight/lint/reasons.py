@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
-from cp.insight.enforcement import parts_without_mtls
+from cp.insight.enforcement import decides_reach, parts_without_mtls
+from cp.insight.lint.any_decision import AnyDecision
 from cp.insight.lint.codes import FindingReason
 from cp.insight.lint.decisions import (
     AdmissionDecision,
-    AnyDecision,
     ClientDecision,
     ConfDecision,
     DestinationDecision,
@@ -19,15 +19,19 @@ from cp.insight.lint.decisions import (
     item_of,
     policy_of,
 )
+from cp.insight.lint.gateway_decisions import GatewayTableDecision
+from cp.insight.lint.gateway_routes import of_listeners, of_table, selected_listeners
 from cp.insight.lint.survey import MeshSurvey, items_of
 from cp.insight.lint.targets import destination_name, missing
 from cp.insight.lint.walk import PASSTHROUGH, BlockedItem, needs_mtls
 from cp.insight.meaning import section_of
 from cp.model.names import Destination, Identity
 from cp.model.paths import step
+from cp.model.wording import few
 from cp.policies import Policy
 from cp.resources.capabilities import MissingPart
 from cp.resources.resource import Resource
+from cp.resources.targets import GATEWAY
 from cp.resources.world import World
 from cp.rules import PolicyItem
 from cp.rules.item_index import names_route_at_top, resources_meant
@@ -40,6 +44,7 @@ from cp.translate.view.proxies import inbounds
 from generators.proxy import Protocol
 
 _FEW: Final = 3
+_TableDecision: TypeAlias = RouteTableDecision | GatewayTableDecision
 
 
 @dataclass(slots=True)
@@ -65,9 +70,7 @@ def reason(survey: MeshSurvey, item: PolicyItem, *, as_whole: bool) -> FindingRe
     if part := _part_without_mtls(survey.world, item):
         return FindingReason("mtls-off", part.sentence, part.path or item.policy.kind.root, part.hint)
     if decisions:
-        return _routed_elsewhere(survey, item, decisions, as_whole=as_whole) or _overridden_or_redundant(
-            item, decisions, as_whole=as_whole
-        )
+        return _of_decisions(survey, item, decisions, as_whole=as_whole)
     blocked = [blocked_item for blocked_item in survey.blocked if blocked_item.item is item]
     if blocked:
         return blocked_reason(item, blocked)
@@ -76,6 +79,21 @@ def reason(survey: MeshSurvey, item: PolicyItem, *, as_whole: bool) -> FindingRe
         return FindingReason("does-not-apply", text, item.origin.path, "write it for those that have a proxy")
     if item.policy.type == PASSTHROUGH:
         return _nothing_redirected(survey, item)
+    return of_listeners(survey, item) or _of_place(survey, item)
+
+
+def _of_decisions(
+    survey: MeshSurvey, item: PolicyItem, decisions: Sequence[AnyDecision], *, as_whole: bool
+) -> FindingReason:
+    reason_of_route = of_listeners(survey, item) or of_table(item, decisions)
+    reason_of_part = reason_of_route or _routed_elsewhere(survey, item, decisions, as_whole=as_whole)
+    return reason_of_part or _overridden_or_redundant(item, decisions, as_whole=as_whole)
+
+
+def _of_place(survey: MeshSurvey, item: PolicyItem) -> FindingReason:
+    if decides_reach(survey.world, item.policy.type):
+        text = "no proxy is told of others because of it, and no inbound that it selects takes TLS"
+        return FindingReason("mtls-off", text, item.origin.path, "remove it, or switch on `mtls` of the Mesh")
     return _of_target(survey, item) if item.origin.part == "to" else _no_inbound(survey, item)
 
 
@@ -166,7 +184,7 @@ def _own_paths(item: PolicyItem, decision: ConfDecision) -> Iterator[str]:
 def _overridden_or_redundant(item: PolicyItem, decisions: Sequence[AnyDecision], *, as_whole: bool) -> FindingReason:
     rivals = _Rivals(policy_of if as_whole else item_of)
     for decision in _decisions_if_whole(decisions):
-        if isinstance(decision, RouteTableDecision):
+        if isinstance(decision, RouteTableDecision | GatewayTableDecision):
             _compare_rows(item, decision, rivals)
         elif isinstance(decision, ClientDecision):
             _compare_first(item, decision, rivals)
@@ -180,7 +198,7 @@ def _overridden_or_redundant(item: PolicyItem, decisions: Sequence[AnyDecision],
         return FindingReason("redundant", text, path, "remove it, or leave it as a reminder")
     if rivals.overriding:
         text = _overridden(rivals)
-        if all(isinstance(decision, RouteTableDecision) for decision in decisions):
+        if all(isinstance(decision, RouteTableDecision | GatewayTableDecision) for decision in decisions):
             text = f"stronger routes with the same matches take its place: {_listed(rivals.overriding)}"
         hint = "remove it, or write it for fewer proxies than what overrides it"
         return FindingReason("overridden", text, path, hint)
@@ -202,7 +220,7 @@ def _overridden(rivals: _Rivals) -> str:
 
 def _decisions_if_whole(
     decisions: Iterable[AnyDecision],
-) -> Iterator[ConfDecision | RouteTableDecision | ClientDecision]:
+) -> Iterator[ConfDecision | ClientDecision | _TableDecision]:
     for decision in decisions:
         if isinstance(decision, DestinationDecision):
             yield from decision.decisions
@@ -246,7 +264,7 @@ def _rival(merged_field: MergedField, setting: Setting, unit_of: UnitOf) -> Sett
     return next((rival for rival in rivals if rival.value == setting.value), None)
 
 
-def _compare_rows(item: PolicyItem, decision: RouteTableDecision, rivals: _Rivals) -> None:
+def _compare_rows(item: PolicyItem, decision: _TableDecision, rivals: _Rivals) -> None:
     """Of the routes with the same matches the strongest one owns the row."""
     conf: Mapping[str, Any] = item.layer.conf
     own_matches = [list(rule.get("matches") or ()) for rule in conf.get("rules", ())]
@@ -274,6 +292,9 @@ def _of_target(survey: MeshSurvey, item: PolicyItem) -> FindingReason:
         why, hint = _why_no_route(survey, item)
         text = f"{whom} {verb} {item.target.kind} {item.target.name or 'with these labels'}: {why}"
         return FindingReason("route-not-there", text, path, hint)
+    if top_of(item.policy).kind == GATEWAY and not selected_listeners(survey, item.policy):
+        text, hint = "none of the listeners that it selects is served", "see to these listeners, or select others"
+        return FindingReason("not-called", text, "spec.targetRef", hint)
     misunderstood = _for_real_services_alone(survey, item, path) or _for_namesake(survey, item, path)
     if misunderstood is not None:
         return misunderstood
@@ -421,12 +442,8 @@ def _nothing_redirected(survey: MeshSurvey, item: PolicyItem) -> FindingReason:
 
 def _fields(paths: Iterable[str]) -> str:
     distinct = list(dict.fromkeys(paths))
-    shown = ", ".join(f"`{path}`" for path in distinct[:_FEW])
-    more = f" and {len(distinct) - _FEW} more" if len(distinct) > _FEW else ""
-    return f"{shown}{more} {'is' if len(distinct) == 1 else 'are'}"
+    return f"{few([f'`{path}`' for path in distinct])} {'is' if len(distinct) == 1 else 'are'}"
 
 
 def _listed(names: Iterable[str]) -> str:
-    distinct = list(dict.fromkeys(names))
-    more = f" and {len(distinct) - _FEW} more" if len(distinct) > _FEW else ""
-    return ", ".join(distinct[:_FEW]) + more
+    return few(list(dict.fromkeys(names)))

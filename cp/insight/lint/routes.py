@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias
 
 from cp.insight.lint.codes import FindingReason, finding_about
 from cp.insight.lint.decisions import RouteTableDecision
+from cp.insight.lint.gateway_decisions import GatewayTableDecision
 from cp.insight.lint.reasons import blocked_reason, origin_name
 from cp.insight.lint.survey import MeshSurvey
 from cp.insight.lint.walk import HTTP_ROUTE
@@ -43,6 +44,9 @@ def unreachable(survey: MeshSurvey) -> Iterator[Finding]:
     for decision in survey.decisions:
         if isinstance(decision, RouteTableDecision) and decision.kind.name == HTTP_ROUTE:
             _add_table(survey, by_specificity(decision.rules), states)
+        elif isinstance(decision, GatewayTableDecision) and decision.kind.name == HTTP_ROUTE:
+            for rows in decision.tables.values():
+                _add_table(survey, rows, states)
     for (key, path), state in states.items():
         policy = survey.world.get(key)
         if policy is not None and not state.is_reached and state.taken_by is not None:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias, TypeVar
 
-from cp.insight.lint.decisions import AnyDecision, DestinationDecision, Unit, item_of, policy_of, with_effect
+from cp.insight.enforcement import decides_reach
+from cp.insight.gateways import gateway_parts
+from cp.insight.lint.any_decision import AnyDecision
+from cp.insight.lint.decisions import DestinationDecision, Unit, item_of, policy_of, with_effect
+from cp.insight.lint.gateway_walk import GatewayWalk
 from cp.insight.lint.walk import PASSTHROUGH, ROUTES, BlockedItem, ClassOutbounds, ProxyInbound, of_proxy
 from cp.insight.parts import destination_parts
 from cp.model.checkpoint import Checkpoint, checked, never_stopped
 from cp.model.document import Document
-from cp.model.failure import Failure, failure
+from cp.model.failure import Failure
 from cp.model.names import Key
 from cp.model.remembered import remembered
 from cp.policies import Policies, Policy
@@ -23,14 +28,27 @@ from cp.rules.item_index import names_route_at_top
 from cp.rules.items import PolicyItems, items
 from cp.rules.matching import ByKind, match, routes_at_top
 from cp.translate.compiler import CompiledProxy, Compiler
-from cp.translate.effective import Effective, built_in, has_hook, rules_of
+from cp.translate.effective import (
+    Effective,
+    built_in,
+    entrance_defaults,
+    gateway_defaults,
+    has_hook,
+    rules_of,
+)
+from cp.translate.gateway import GatewayResult
 from cp.translate.packing import TYPES
 from cp.translate.view.proxies import inbounds
+from cp.translate.view.proxies import outbounds as outbounds_of
 
 _DATAPLANE = "Dataplane"
 _NOT_CONFS = frozenset({*ROUTES, PASSTHROUGH})
 """Kinds of which it counts what they shape: a route table, or what passes through a proxy."""
 
+GrpcClients: TypeAlias = Mapping[Key, bool]
+"""Of gRPC clients without a proxy, as far as that is known, whether they find certificates."""
+
+NO_CLIENTS: Final[GrpcClients] = MappingProxyType({})
 
 T = TypeVar("T")
 
@@ -39,16 +57,22 @@ class MeshSurvey:
     """A World with all of its proxies."""
 
     def __init__(
-        self, policies: Policies, world: World, checkpoint: Checkpoint = never_stopped, now: float | None = None
+        self,
+        policies: Policies,
+        world: World,
+        checkpoint: Checkpoint = never_stopped,
+        now: float | None = None,
+        clients: GrpcClients = NO_CLIENTS,
     ) -> None:
         """`now` is in seconds since 1970; without it nothing is said about what ends some day."""
         self.checkpoint = checkpoint
+        self.clients = clients
         self.now = now
         self.world = world
         self.policies: Mapping[str, Policy[Any]] = {policy.kind.name: policy for policy in policies}
-        self._compiler = Compiler(policies)
+        self._compiler = self._new_compiler(policies)
         dataplanes = checked(_of_type(world, _DATAPLANE), checkpoint)
-        compiled = {dataplane.key: _proxy(self._compiler, world, dataplane) for dataplane in dataplanes}
+        compiled = {dataplane.key: self._compiler.proxy_or_failure(world, dataplane) for dataplane in dataplanes}
         self.proxies: tuple[CompiledProxy, ...] = tuple(
             proxy for proxy in compiled.values() if isinstance(proxy, CompiledProxy)
         )
@@ -62,6 +86,8 @@ class MeshSurvey:
 
         self._outbound = {p.kind.name: built_in(p, p.outbound_default) for p in policies if p.outbound_default}
         self._inbound = {p.kind.name: built_in(p, p.inbound_default) for p in policies if p.inbound_default}
+        self._gateway = gateway_defaults(policies)
+        self._entrance = entrance_defaults(policies)
 
     @remembered
     def meshes(self) -> frozenset[str]:
@@ -102,6 +128,23 @@ class MeshSurvey:
     def _selecting_any(self, dataplanes: Iterable[Resource]) -> frozenset[Resource]:
         of_proxies = _distinct(match(self.world, dataplane) for dataplane in dataplanes)
         return frozenset(policy for matched in of_proxies for policy in _matched_policies(matched))
+
+    @remembered
+    def gateways(self) -> Mapping[Resource, GatewayResult]:
+        """What one proxy of each MeshGateway is served: its others are served the same at other addresses."""
+        results = (proxy.proxy_class.gateway for proxy in self.proxies)
+        return {result.gateway: result for result in results if result is not None and result.gateway is not None}
+
+    def listeners_of(self, policy: Resource, gateway: Resource) -> frozenset[int]:
+        """The listeners of a MeshGateway that a policy selects, by their indexes."""
+        return frozenset(
+            index
+            for proxy in self.proxies
+            if proxy.proxy_class.gateway is not None and proxy.proxy_class.gateway.gateway is gateway
+            for matched in match(self.world, proxy.dataplane).get(policy.type, ())
+            if matched.policy is policy
+            for index in matched.listeners
+        )
 
     @remembered
     def outbounds(self) -> tuple[ClassOutbounds, ...]:
@@ -147,21 +190,36 @@ class MeshSurvey:
     def asking(self) -> frozenset[Unit]:
         """The policies that change no conf, and change what proxies send about themselves, such as their tags.
 
+        On a gateway they may change how routes are called, where they are for some of its listeners.
         Proxies send it as soon as any policy of the mesh asks for it, whomever that policy selects. And a proxy removes
         it from requests to its workload only where it tells clients apart by it.
         """
         changing_no_conf = (policy for policy in self.judged if policy.key not in self._by_itself)
-        may_ask = (policy for policy in changing_no_conf if self.may_ask(policy))
+        may_ask = (policy for policy in changing_no_conf if self.may_ask(policy) or policy in self._of_some_listeners)
         return frozenset(policy.key for policy in may_ask if not self.is_served_the_same_without(policy))
+
+    @remembered
+    def _of_some_listeners(self) -> frozenset[Resource]:
+        """The policies that select some listeners of a gateway and not all of them."""
+        matches = (
+            (matched, len(walk.gateway.gateway.spec.listeners))
+            for walk in self.walks
+            for of_kind in match(self.world, walk.proxy.dataplane).values()
+            for matched in of_kind
+            if walk.gateway.gateway is not None
+        )
+        return frozenset(matched.policy for matched, count in matches if 0 < len(matched.listeners) < count)
 
     def may_ask(self, policy: Resource) -> bool:
         """Whether callers may do something because of a policy, whomever it selects.
 
         They may tell about themselves because of the clients that it names, or speak as it asks of those that they
-        call.
+        call, or be told of whom they may call.
         """
         kind = self.policies[policy.type]
-        return has_hook(kind, "admit") or (has_hook(kind, "sidecar_fields") and bool(policy.data.get("from")))
+        if decides_reach(self.world, policy.type):
+            return True
+        return has_hook(kind, "secure") or (has_hook(kind, "sidecar_fields") and bool(policy.data.get("from")))
 
     @remembered
     def _by_itself(self) -> frozenset[Unit]:
@@ -188,7 +246,22 @@ class MeshSurvey:
         They are all compiled once more. Where a part could not be made, what is served tells nothing of it.
         """
         changed = None if item is None else _without(policy.document, item)
+        if decides_reach(self.world, policy.type) and self._is_told_the_same({policy.key: changed}, policy):
+            return True
         return self._is_unchanged({policy.key: changed}, policy, self._compiler, _is_served_the_same)
+
+    def _is_told_the_same(self, changes: Mapping[Key, Document | None], policy: Resource) -> bool:
+        """Whether every proxy would be told of the same destinations: to find that out costs less than to compile it.
+
+        It is asked of permissions that hold at no inbound, which do nothing else.
+        """
+        world = self.world.next(changes, self.world.revision)
+        of_mesh = (proxy.dataplane for proxy in checked(self.proxies, self.checkpoint))
+        return all(
+            outbounds_of(world, dataplane) == outbounds_of(self.world, dataplane)
+            for dataplane in of_mesh
+            if dataplane.mesh == policy.mesh
+        )
 
     def _is_needed(self, route: Resource) -> bool:
         """Whether something else would be served, or hold, without a route.
@@ -198,7 +271,7 @@ class MeshSurvey:
         """
         if route.key in self._by_itself:
             return True
-        compiler = Compiler(tuple(self.policies.values()))
+        compiler = self._new_compiler(tuple(self.policies.values()))
         return not self._is_unchanged({route.key: None}, route, compiler, _is_the_same)
 
     def _is_unchanged(
@@ -212,17 +285,36 @@ class MeshSurvey:
         proxies = [proxy for proxy in self.proxies if proxy.dataplane.mesh == policy.mesh]
         # Those that it selects come first: one difference is enough.
         proxies.sort(key=lambda proxy: not _is_selected(self.world, proxy.dataplane, policy))
-        pairs = ((proxy, _proxy(compiler, world, proxy.dataplane)) for proxy in checked(proxies, self.checkpoint))
+        pairs = (
+            (proxy, compiler.proxy_or_failure(world, proxy.dataplane)) for proxy in checked(proxies, self.checkpoint)
+        )
         return all(isinstance(new, CompiledProxy) and is_same(proxy, new) for proxy, new in pairs)
+
+    def _new_compiler(self, policies: Policies) -> Compiler:
+        compiler = Compiler(policies)
+        compiler.certified_clients = {client for client, is_certified in self.clients.items() if is_certified}
+        return compiler
 
     def _outbounds(self, proxy: CompiledProxy) -> ClassOutbounds:
         mesh, proxy_class = proxy.dataplane.mesh, proxy.proxy_class
-        parts = tuple(destination_parts(self._compiler.translator, proxy_class, mesh))
+        is_gateway = proxy_class.gateway is not None  # its clusters are looked at with its listeners
+        parts = () if is_gateway else tuple(destination_parts(self._compiler.translator, proxy_class, mesh))
         return ClassOutbounds(self.world, mesh, proxy_class.rules, proxy_class, self._outbound, parts)
+
+    @remembered
+    def walks(self) -> tuple[GatewayWalk, ...]:
+        """Each proxy that is a builtin gateway."""
+        return tuple(
+            GatewayWalk(self.world, self.policies, proxy, gateway, self._gateway, self._entrance, self._outbound)
+            for proxy in self.proxies
+            if (gateway := proxy.proxy_class.gateway) is not None and gateway.gateway is not None
+        )
 
     def _decisions(self) -> Iterator[AnyDecision]:
         for outbounds in checked(self.outbounds, self.checkpoint):
             yield from outbounds.decisions()
+        for walk in checked(self.walks, self.checkpoint):
+            yield from walk.decisions()
         seen: set[object] = set()
         for proxy in checked(self.proxies, self.checkpoint):
             for inbound in self.inbounds_of(proxy):
@@ -242,7 +334,7 @@ class MeshSurvey:
 
     @remembered
     def _not_judged(self) -> frozenset[Resource]:
-        """The policies for builtin gateways and zone proxies, of which not everything is compiled.
+        """The policies for zone proxies, of which not everything is compiled.
 
         And those that together divide clients into too many groups: without one of them the others may hold again.
         """
@@ -270,13 +362,6 @@ def _matched_policies(matched: ByKind) -> Iterator[Resource]:
     return (matched_policy.policy for of_kind in matched.values() for matched_policy in of_kind)
 
 
-def _proxy(compiler: Compiler, world: World, dataplane: Resource) -> CompiledProxy | Failure:
-    try:
-        return compiler.proxy(world, dataplane)
-    except Exception as error:  # noqa: BLE001  # the others can be judged all the same
-        return failure(error, "all that it gets")
-
-
 def _is_served_the_same(proxy: CompiledProxy, recompiled: CompiledProxy) -> bool:
     if proxy.failures or recompiled.failures:
         return False
@@ -299,6 +384,9 @@ def _confs(proxy: CompiledProxy) -> Sequence[Mapping[str, Any]]:
     effectives += [of_route for result in whole for of_route in result.of_routes.values()]
     effectives += [inbound.effective for inbound in proxy.inbounds]
     effectives.append(proxy.sidecar.effective)
+    gateway = proxy_class.gateway
+    parts = () if gateway is None else gateway_parts(gateway)
+    effectives += [part.effective for part in parts]
     return [
         {kind: merged.value for kind, merged in effective.items() if kind not in _NOT_CONFS} for effective in effectives
     ]
@@ -327,8 +415,7 @@ def _of_type(world: World, type_: str) -> Iterator[Resource]:
 
 
 def _has_listeners(proxy: CompiledProxy) -> bool:
-    spec = proxy.dataplane.spec
-    return bool(spec.is_builtin_gateway or spec.net.listeners)
+    return bool(proxy.dataplane.spec.net.listeners)
 
 
 def _is_too_much(rules: PolicyRules) -> bool:

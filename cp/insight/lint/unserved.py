@@ -15,16 +15,17 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, Final, TypeAlias
 
+from cp.insight.lint.any_decision import AnyDecision
 from cp.insight.lint.codes import NO_EFFECT, NOTHING_SERVED, FindingReason, finding_about
 from cp.insight.lint.decisions import (
     AdmissionDecision,
-    AnyDecision,
     ClientDecision,
     ConfDecision,
     DestinationDecision,
     RouteTableDecision,
     policy_of,
 )
+from cp.insight.lint.gateway_decisions import GatewayDecision, GatewayTableDecision
 from cp.insight.lint.survey import MeshSurvey, items_of
 from cp.insight.lint.walk import HTTP_ROUTE
 from cp.insight.meaning import has_meaning
@@ -78,6 +79,9 @@ def _quickly_found_changing(survey: MeshSurvey, keys: AbstractSet[Key]) -> set[K
     changing: set[Key] = set()
     for decision in checked((*survey.decisions, *survey.destinations), survey.checkpoint):
         keys_here = {item.policy.key for item in decision.items} & keys - changing
+        if isinstance(decision, RouteTableDecision | GatewayTableDecision):
+            changing |= keys_here & _owners_of_rows(decision) if keys_here else set()
+            continue
         changing |= {
             key
             for key in checked(keys_here, survey.checkpoint)
@@ -86,17 +90,27 @@ def _quickly_found_changing(survey: MeshSurvey, keys: AbstractSet[Key]) -> set[K
     return changing
 
 
+def _owners_of_rows(decision: RouteTableDecision | GatewayTableDecision) -> set[Key]:
+    """The policies without which a table would surely be served differently, found out for all of them at once.
+
+    A row of HTTP carries the name of its route. A TCP route may lead where calls go without it, and be the same.
+    """
+    owners = decision.surely_effective(policy_of) if decision.kind.name == HTTP_ROUTE else ()
+    return {owner for owner in owners if isinstance(owner, Key)}
+
+
 def _is_change(policy: Policy[Any], decision: AnyDecision, key: Key) -> bool:
     """Whether what comes of one decision would surely be served differently without a policy."""
     if isinstance(decision, DestinationDecision):
         return decision.differs_without(lambda item: item.policy.key == key)
-    if isinstance(decision, RouteTableDecision):
-        # A row of HTTP carries the name of its route. A TCP route may lead where calls go without it, and be the same.
-        return decision.kind.name == HTTP_ROUTE and key in decision.surely_effective(policy_of)
+    if isinstance(decision, GatewayDecision):
+        return decision.is_built_differently_without(lambda item: item.policy.key == key)
     if isinstance(decision, AdmissionDecision):
         return decision.differs_without(lambda item: item.policy.key == key)
+    if isinstance(decision, GatewayTableDecision):
+        return False
     # How callers speak with an inbound may be what would be so without the policy.
-    return decision.destination is None and not has_hook(policy, "admit") and _sets_something(policy, decision, key)
+    return decision.destination is None and not has_hook(policy, "secure") and _sets_something(policy, decision, key)
 
 
 def _sets_something(policy: Policy[Any], decision: ConfDecision | ClientDecision, key: Key) -> bool:

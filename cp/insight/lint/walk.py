@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from cp.insight.enforcement import only_with_mtls
+from cp.insight.lint.any_decision import AnyDecision
 from cp.insight.lint.decisions import (
     AdmissionDecision,
-    AnyDecision,
     ClientDecision,
     ConfDecision,
     DestinationDecision,
@@ -219,8 +219,19 @@ class ProxyInbound:
         if of_kind.shape.from_ and not of_kind.shape.from_as_rules:
             for rule in of_kind.from_(self.index).rules:
                 yield ConfDecision(kind, (rule.combined,), rule.combined.conf, None, protocol)
+        if of_kind.shape.fields_of_clients:
+            yield from self._of_some(of_kind, inbound_rules, default) if self.takes_tls else ()
+            return
         by_match = (confs for confs in _by_match(inbound_rules) if self._reaches(*confs))
         yield from (ClientDecision(kind, confs, protocol) for confs in by_match)
+
+    def _of_some(
+        self, of_kind: PolicyRules, inbound_rules: InboundRules, default: MergedConf | None
+    ) -> Iterator[ConfDecision]:
+        """What rules come to that are merged for each set of clients."""
+        for combined in (clients_conf.combined for clients_conf in inbound_rules.for_some):
+            held = combined.conf if default is None else of_kind.lay((default, combined.conf))
+            yield ConfDecision(of_kind.kind, (combined,), held, default, self.reached.inbound.protocol)
 
     def _reaches(self, *confs: CombinedConf) -> bool:
         """Whether rules do something here: some do only where TLS is spoken."""
@@ -235,7 +246,7 @@ def needs_mtls(item: PolicyItem) -> bool:
 def _by_match(rules: InboundRules) -> Iterable[tuple[CombinedConf, ...]]:
     """The confs of each match of clients. Several rules for one match are not merged: the first one counts."""
     by_match: dict[bytes, list[CombinedConf]] = {}
-    for rule in rules.with_matches:
+    for rule in rules.for_some:
         by_match.setdefault(canonical_json(rule.match), []).append(rule.combined)
     return map(tuple, by_match.values())
 

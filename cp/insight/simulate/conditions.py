@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from google.protobuf.message import Message
 
-from cp.insight.simulate.request import REQUEST_ID, Request
+from cp.insight.simulate.request import UNKNOWN, Request
 from cp.model import regex
 from cp.model.yaml import MAX_DIGITS
 
@@ -120,8 +120,8 @@ def _header(matcher: HeaderMatcher, request: Request) -> RouteCondition:
     if kind in {"Present", "Absent"}:
         holds = bool(values) is matcher.present_match if matcher.WhichOneof("header_match_specifier") else bool(values)
         holds = holds is not matcher.invert_match
-    elif REQUEST_ID in values:
-        raise UnsimulatedFeature("a route by the value of `x-request-id`, which Envoy makes up")
+    elif UNKNOWN in values:
+        raise UnsimulatedFeature(f"a route by the value of `{matcher.name.lower()}`, which Envoy makes up")
     else:
         # One of several values is enough. A missing header never matches, inverted or not; see `invert_match` at
         # https://www.envoyproxy.io/docs/envoy/latest/api-v3/config/route/v3/route_components.proto

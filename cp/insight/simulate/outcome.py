@@ -80,6 +80,8 @@ class DirectReply:
     """An answer that Envoy gives by itself."""
 
     status: int
+    """0: it closes the connection without one."""
+
     reason: str
     body: str = ""
     location: str = ""

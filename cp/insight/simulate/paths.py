@@ -21,11 +21,20 @@ _ESCAPED: Final = frozenset('"<>^`{|}')
 _NOT_IN_A_URL: Final = re.compile(r"[^\x21-\x7e]|#")
 _DOT: Final = re.compile(r"\.|%2[eE]")
 _SPECIAL: Final = re.compile(r"[\\%.\"<>^`{|}]")
+_ESCAPED_SLASH: Final = re.compile("%2[fF]|%5[cC]")
 _TWO_DIGITS: Final = 3
 
 
 class InvalidRequest(Exception):
     """A method or path that Envoy answers with 400 before it tries any route."""
+
+
+class RedirectedPath(Exception):
+    """A path with escaped slashes, which Envoy answers with a redirect to the path without them."""
+
+    @property
+    def location(self) -> str:
+        return str(self.args[0])
 
 
 def split(target: str) -> tuple[str, str]:
@@ -43,6 +52,21 @@ def normalized_target(target: str) -> str:
     if "%00" in path:
         raise InvalidRequest(f"`{path}` has an escaped NUL in it")
     return _CanonicalPath(path).text + query
+
+
+def unescaped(target: str) -> str:
+    """The path with its escaped slashes and backslashes as such."""
+    path, query = split(target)
+    return _ESCAPED_SLASH.sub(lambda escape: "/" if escape[0][1] == "2" else "\\", path) + query
+
+
+def with_merged_slashes(target: str) -> str:
+    """The path with one slash where there are several in a row. A path of slashes alone keeps two, as in Envoy."""
+    path, query = split(target)
+    if "//" not in path:
+        return target
+    segments = "/".join(filter(None, path.split("/")))
+    return f"/{segments}{'/' if path.endswith('/') else ''}{query}"
 
 
 def _without_parameters_of_dots(path: str) -> str:

@@ -6,7 +6,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from cp.insight.simulate.paths import InvalidRequest, normalized_target, split
+from cp.insight.simulate.paths import (
+    InvalidRequest,
+    RedirectedPath,
+    normalized_target,
+    split,
+    unescaped,
+    with_merged_slashes,
+)
 
 METHODS: Final = frozenset(
     {
@@ -48,13 +55,23 @@ _ONE_VALUE: Final = frozenset(
 )
 """Headers of which Envoy keeps one value: it joins several with commas."""
 
-REQUEST_ID: Final = "00000000-0000-4000-8000-000000000000"
-"""Stands for the random id that Envoy gives to a request without one."""
+UNKNOWN: Final = "00000000-0000-4000-8000-000000000000"
+"""Stands for what only Envoy knows: the random id of a request without one, or the address of its client."""
+
+_MADE_AT_THE_EDGE: Final = ("x-forwarded-for", "x-envoy-external-address")
+_REMOVED_AT_THE_EDGE: Final = frozenset(
+    {
+        *("x-envoy-decorator-operation", "x-envoy-downstream-service-cluster", "x-envoy-downstream-service-node"),
+        "x-forwarded-proto",
+        *_MADE_AT_THE_EDGE,
+    }
+)
+"""Headers that no client from outside may set; the last three are then made by Envoy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request, or one connection, as a workload sends it to a local address of its proxy."""
+    """One request, or one connection, as a client sends it: a workload to its proxy, or anybody to a gateway."""
 
     address: str
     port: int
@@ -64,6 +81,35 @@ class Call:
 
     host: str = ""
     headers: tuple[tuple[str, str], ...] = ()
+    client_uris: tuple[str, ...] = ()
+    """The URIs of the caller's certificate; none in plain text."""
+
+    server_name: str | None = None
+    """The name that the client asks for in TLS (SNI), empty for none; None: it speaks no TLS."""
+
+    @property
+    def is_over_tls(self) -> bool:
+        return self.server_name is not None
+
+
+@dataclass(frozen=True, slots=True)
+class PathReading:
+    """How a listener reads paths, beyond `normalize_path`."""
+
+    merges_slashes: bool = False
+    redirects_escaped_slashes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ClientRules:
+    """How a listener reads the requests of its clients."""
+
+    paths: PathReading = PathReading()
+    is_edge: bool = False
+    """Whether clients may be anybody, so that nothing is believed of what they say about themselves."""
+
+    rejects_underscores: bool = False
+    """Whether a header with `_` in its name is answered with 400."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,20 +146,43 @@ class Request:
         return "".join(self.values(":scheme"))
 
 
-def request_of(call: Call) -> Request:
-    """The request that routes see for a call. Raises `InvalidRequest` if Envoy answers it with 400."""
+def request_of(call: Call, rules: ClientRules = ClientRules()) -> Request:  # it is frozen
+    """The request that routes see for a call.
+
+    Raises `InvalidRequest` if Envoy answers it with 400, and `RedirectedPath` if it asks for another path.
+    """
     if call.method not in METHODS:
         raise InvalidRequest(f"`{call.method}` is no method of HTTP")
-    path = () if call.method == "CONNECT" else ((":path", normalized_target(call.path)),)
+    _check_names(call, rules)
+    path = () if call.method == "CONNECT" else ((":path", _target(call.path, rules.paths)),)
     headers: dict[str, tuple[str, ...]] = {}
     for name, value in ((":method", call.method), *path, (":authority", call.host), *_request_headers(call.headers)):
         values = (*headers.get(name, ()), value)
         headers[name] = (",".join(filter(None, values)),) if name in _ONE_VALUE else values
     _tidy_te(headers)
-    headers.setdefault("x-forwarded-proto", ("http",))
-    headers.setdefault("x-request-id", (REQUEST_ID,))
+    if rules.is_edge:
+        headers = {name: values for name, values in headers.items() if name not in _REMOVED_AT_THE_EDGE}
+        headers |= dict.fromkeys(_MADE_AT_THE_EDGE, (UNKNOWN,))
+    headers.setdefault("x-forwarded-proto", ("https" if call.is_over_tls else "http",))
+    headers.setdefault("x-request-id", (UNKNOWN,))
     scheme = headers["x-forwarded-proto"][0].lower()
     return Request({**headers, ":scheme": (scheme if scheme in {"http", "https"} else "http",)})
+
+
+def _check_names(call: Call, rules: ClientRules) -> None:
+    name = next((name for name, _ in call.headers if "_" in name and rules.rejects_underscores), None)
+    if name is not None:
+        raise InvalidRequest(f"the header `{name}` has an underscore in its name")
+
+
+def _target(path: str, reading: PathReading) -> str:
+    """The path with its query. Escaped slashes are looked for in what was sent, and doubled ones in what comes out."""
+    sent = unescaped(path) if reading.redirects_escaped_slashes else path
+    normalized = normalized_target(sent)
+    merged = with_merged_slashes(normalized) if reading.merges_slashes else normalized
+    if sent != path:
+        raise RedirectedPath(merged)
+    return merged
 
 
 def _request_headers(headers: tuple[tuple[str, str], ...]) -> Iterator[tuple[str, str]]:

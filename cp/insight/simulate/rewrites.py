@@ -32,6 +32,9 @@ def host_of(action: RouteAction, request: Request) -> str | None:
         return next(iter(request.values(action.host_rewrite_header)), request.authority)
     if specifier == "auto_host_rewrite":
         return None if action.auto_host_rewrite.value else request.authority
+    if specifier == "host_rewrite_path_regex":
+        rewrite = action.host_rewrite_path_regex
+        return regex.replaced(rewrite.pattern.regex, rewrite.substitution, request.path)
     if specifier is not None:
         raise UnsimulatedFeature(f"a RouteAction with `{specifier}`")
     return request.authority

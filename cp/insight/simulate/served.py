@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
 from envoy.config.endpoint.v3.endpoint_pb2 import ClusterLoadAssignment
+from envoy.config.listener.v3.listener_components_pb2 import FilterChain
 from envoy.config.listener.v3.listener_pb2 import Listener
 from envoy.config.route.v3.route_pb2 import RouteConfiguration
 from envoy.extensions.filters.network.http_connection_manager.v3.http_connection_manager_pb2 import (
@@ -60,16 +61,14 @@ class ServedResources:
         return tuple(_addresses(assignment))
 
 
-def terminal_filter(listener: Listener) -> HttpConnectionManager | TcpProxy:
-    """The last network filter of a listener, which forwards the connection or its requests."""
-    if len(listener.filter_chains) != 1 or listener.filter_chains[0].HasField("filter_chain_match"):
-        raise UnsimulatedFeature(f"the listener {listener.name}, which chooses among filter chains")
-    last = listener.filter_chains[0].filters[-1].typed_config
+def terminal_filter(chain: FilterChain) -> HttpConnectionManager | TcpProxy:
+    """The last network filter of a chain, which forwards the connection or its requests."""
+    last = chain.filters[-1].typed_config
     for message in (HttpConnectionManager(), TcpProxy()):
         if last.Is(message.DESCRIPTOR):
             last.Unpack(message)
             return message
-    raise UnsimulatedFeature(f"the listener {listener.name}, which ends in {last.type_url}")
+    raise UnsimulatedFeature(f"the filter chain {chain.name}, which ends in {last.type_url}")
 
 
 def _addresses(assignment: ClusterLoadAssignment) -> Iterator[str]:

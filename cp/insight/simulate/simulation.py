@@ -6,15 +6,18 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from envoy.config.core.v3.protocol_pb2 import HttpProtocolOptions
 from envoy.config.route.v3.route_components_pb2 import RedirectAction, RouteAction
 from envoy.extensions.filters.network.http_connection_manager.v3.http_connection_manager_pb2 import (
     HttpConnectionManager,
 )
 
+from cp.insight.simulate.client_headers import with_client_headers
 from cp.insight.simulate.conditions import UnsimulatedFeature, conditions
+from cp.insight.simulate.filter_chains import filter_chain_of, terminates_tls
 from cp.insight.simulate.outcome import DirectReply, ForwardedCall, Outcome, RetryRule, RowTrial, TrafficShare
-from cp.insight.simulate.paths import InvalidRequest
-from cp.insight.simulate.request import Call, Request, request_of
+from cp.insight.simulate.paths import InvalidRequest, RedirectedPath
+from cp.insight.simulate.request import Call, ClientRules, PathReading, Request, request_of
 from cp.insight.simulate.rewrites import host_of, location_of, path_of
 from cp.insight.simulate.served import ServedResources, terminal_filter
 from cp.insight.simulate.virtual_hosts import virtual_host_of
@@ -28,6 +31,13 @@ if TYPE_CHECKING:
 
 _BAD_REQUEST: Final = 400
 _NOT_FOUND: Final = 404
+_TEMPORARY_REDIRECT: Final = 307
+_CLOSED: Final = 0
+_SIMULATED_ESCAPES: Final = {
+    HttpConnectionManager.IMPLEMENTATION_SPECIFIC_DEFAULT,
+    HttpConnectionManager.KEEP_UNCHANGED,
+    HttpConnectionManager.UNESCAPE_AND_REDIRECT,
+}
 _REDIRECTS: Final = {
     RedirectAction.MOVED_PERMANENTLY: 301,
     RedirectAction.FOUND: 302,
@@ -55,19 +65,29 @@ def simulate(snapshot: Snapshot, call: Call) -> Outcome:
     """The outcome of a call. Raises `NoListener`, or `UnsimulatedFeature` if the outcome is not known for sure."""
     served = ServedResources(snapshot)
     listener = served.listener(call.address, call.port)
-    last_filter = terminal_filter(listener)
-    if isinstance(last_filter, HttpConnectionManager):
-        return _http_outcome(served, listener.name, last_filter, call)
-    return Outcome(listener.name, forward=_tcp_call(served, last_filter))
+    chain = filter_chain_of(listener, call)
+    if chain is None:
+        return Outcome(listener.name, reply=DirectReply(_CLOSED, "no filter chain is for such connections"))
+    last_filter, ends_tls = terminal_filter(chain), terminates_tls(chain)
+    if ends_tls and not call.is_over_tls:
+        return Outcome(listener.name, reply=DirectReply(_CLOSED, "the client has to speak TLS"))
+    if not isinstance(last_filter, HttpConnectionManager):
+        return Outcome(listener.name, forward=_tcp_call(served, last_filter))
+    if call.is_over_tls and not ends_tls:
+        return Outcome(listener.name, reply=DirectReply(_CLOSED, "the client speaks TLS, and HTTP is served without"))
+    return _http_outcome(served, listener.name, last_filter, call)
 
 
 def _http_outcome(served: ServedResources, listener: str, manager: HttpConnectionManager, call: Call) -> Outcome:
     _check_simulated(listener, manager, call)
     table = served.table(manager)
     try:
-        request = request_of(call)
+        request = with_client_headers(request_of(call, _client_rules(manager)), manager, call)
     except InvalidRequest as fault:
         return Outcome(listener, table=table.name, reply=DirectReply(_BAD_REQUEST, str(fault)))
+    except RedirectedPath as other:
+        unescaped = DirectReply(_TEMPORARY_REDIRECT, "the path has escaped slashes", location=other.location)
+        return Outcome(listener, table=table.name, reply=unescaped)
     outcome = Outcome(listener, request.target, request.authority, table.name)
     if request.values("x-forwarded-proto") == ("",):
         return replace(outcome, reply=DirectReply(_NOT_FOUND, "`x-forwarded-proto` is empty"))
@@ -83,8 +103,25 @@ def _check_simulated(listener: str, manager: HttpConnectionManager, call: Call) 
     """Raise `UnsimulatedFeature` for an upgrade, and for a listener that does not normalise paths as ours do."""
     if any(name.lower() == "upgrade" for name, _ in call.headers):
         raise UnsimulatedFeature("a call that wants to upgrade its connection")
-    if not manager.normalize_path.value or manager.merge_slashes or manager.path_with_escaped_slashes_action > 1:
+    if not manager.normalize_path.value or manager.path_with_escaped_slashes_action not in _SIMULATED_ESCAPES:
         raise UnsimulatedFeature(f"the paths of the listener {listener}")
+    if manager.common_http_protocol_options.headers_with_underscores_action == HttpProtocolOptions.DROP_HEADER:
+        raise UnsimulatedFeature(f"the listener {listener}, which drops headers with underscores")
+    if manager.xff_num_trusted_hops:
+        raise UnsimulatedFeature(f"the listener {listener}, which believes proxies before it")
+
+
+def _client_rules(manager: HttpConnectionManager) -> ClientRules:
+    underscores = manager.common_http_protocol_options.headers_with_underscores_action
+    return ClientRules(
+        PathReading(
+            merges_slashes=manager.merge_slashes,
+            redirects_escaped_slashes=manager.path_with_escaped_slashes_action
+            == HttpConnectionManager.UNESCAPE_AND_REDIRECT,
+        ),
+        is_edge=manager.use_remote_address.value,
+        rejects_underscores=underscores == HttpProtocolOptions.REJECT_REQUEST,
+    )
 
 
 def _taken_row(host: VirtualHost, rows: Iterable[RowTrial]) -> Route | None:

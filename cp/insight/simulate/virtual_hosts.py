@@ -46,5 +46,6 @@ def _fit(domain: str, name: str) -> tuple[int, int]:
 
 
 def _without_port(name: str) -> str:
+    """The host without what follows its last colon, a number or not, unless that colon is part of an IPv6 address."""
     host, colon, port = name.rpartition(":")
-    return host if colon and port.isdigit() else name
+    return host if colon and "]" not in port else name

@@ -86,7 +86,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from cp.model.violation import Violation
-from cp.policies import Policy
+from cp.policies import HTTP_PROTOCOLS, Policy
 from cp.policies.mesh_http_route.schema import Conf, Spec
 from cp.policies.mesh_http_route.shape import table
 from cp.policies.mesh_http_route.validation import TARGETS, validate
@@ -141,6 +141,7 @@ class MeshHTTPRoute(Policy[Conf]):
     targets = TARGETS
     is_for_grpc_clients = True
     is_route = True
+    gateway_protocols = HTTP_PROTOCOLS
 
     def shape(self, rules: Sequence[RouteRule], outbound: Outbound, backends: Backends) -> Outbound:
         if not outbound.protocol.is_http:

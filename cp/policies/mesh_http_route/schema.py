@@ -8,6 +8,7 @@ from cp.model.numbers import Port
 from cp.model.target import BackendRef, TargetRef
 from cp.resources.headers import Header as Header
 from cp.resources.headers import HeaderMatch
+from cp.resources.legacy.traffic_route import Modify
 from cp.resources.schema import Number, Schema
 from cp.resources.spec import PolicySpec
 
@@ -80,6 +81,27 @@ class Filter(Schema, frozen=True):
 class HttpRouteConf(Schema, frozen=True):
     filters: list[Filter] | None = None
     backend_refs: list[BackendRef] | None = None
+
+
+class RowPath(Schema, frozen=True):
+    """A path of a row: in a TrafficRoute it can be a prefix of the text."""
+
+    type: Literal["Exact", "PathPrefix", "RegularExpression", "Prefix"] | None = None
+    value: str = ""
+
+
+class RowMatch(Schema, frozen=True):
+    path: RowPath | None = None
+    method: str | None = None
+    headers: list[HeaderMatch] | None = None
+    query_params: list[QueryMatch] | None = None
+
+
+class RowConf(HttpRouteConf, frozen=True):
+    """What is done with the requests of a row."""
+
+    modify: Modify | None = None
+    """What a TrafficRoute does to them, which no filter can say."""
 
 
 class HttpRouteRule(Schema, frozen=True):

@@ -6,8 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from cp.model.names import Identity
+from cp.policies.mesh_http_route.modify import modifications
 from cp.policies.mesh_http_route.schema import Filter as FilterConf
-from cp.policies.mesh_http_route.schema import Header, HeaderModifier, HttpRouteConf, HttpRouteMatch, PathRewrite
+from cp.policies.mesh_http_route.schema import Header, HeaderModifier, PathRewrite, RowConf, RowMatch
+from cp.resources.legacy.traffic_route import Modify
 from cp.resources.schema import decode
 from cp.rules import RouteRule, by_specificity
 from generators.proxy import (
@@ -33,16 +35,16 @@ if TYPE_CHECKING:
 
 def table(rules: Sequence[RouteRule], backends: Backends) -> tuple[Route, ...]:
     """One row for each match of each rule, the most specific first, and at the end a row for everything else."""
-    routes = [_route(decode(HttpRouteMatch, match), rule, backends) for match, rule in by_specificity(rules)]
+    routes = [_route(decode(RowMatch, match), rule, backends) for match, rule in by_specificity(rules)]
     if all(route.match != CATCH_ALL for route in routes):
         routes.append(backends.unmatched())
     return tuple(routes)
 
 
-def _route(match: HttpRouteMatch, rule: RouteRule, backends: Backends) -> Route:
-    conf = decode(HttpRouteConf, rule.default)
+def _route(match: RowMatch, rule: RouteRule, backends: Backends) -> Route:
+    conf = decode(RowConf, rule.default)
     seen_from = rule.backends.identity
-    filters = tuple(_filters(conf.filters or (), seen_from, backends))
+    filters = (*_filters(conf.filters or (), seen_from, backends), *modifications(conf.modify or Modify()))
     splits = tuple(backends.split(reference, seen_from) for reference in conf.backend_refs or ())
     served = tuple(split for split in splits or (backends.called_destination(),) if split.weight > 0)
     return Route(
@@ -69,7 +71,7 @@ def _refusal(owner: Identity, served: tuple[Split, ...]) -> str:
     return ""
 
 
-def _match(match: HttpRouteMatch) -> RouteMatch:
+def _match(match: RowMatch) -> RouteMatch:
     path = CATCH_ALL.path
     if match.path is not None and match.path.type is not None:
         path = PathMatch(PathKind(match.path.type), match.path.value)

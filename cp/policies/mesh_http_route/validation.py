@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from cp.model.hosts import ANY_HOST
 from cp.model.violation import Violation, at
 from cp.policies import in_spec
 from cp.policies.mesh_http_route.schema import (
@@ -22,10 +23,23 @@ from cp.policies.mesh_http_route.schema import (
     UrlRewrite,
 )
 from cp.resources.backends import MIRRORS, backend_refs
-from cp.resources.checks import absent, hostname, incomplete, must_be_set, percentage, regex_of_route, repeated
-from cp.resources.headers import header_match, header_name
+from cp.resources.checks import (
+    absent,
+    hostname,
+    incomplete,
+    is_domain,
+    must_be_set,
+    percentage,
+    printable,
+    regex_of_route,
+    repeated,
+)
+from cp.resources.headers import HOST, HeaderChanges, header_changes, header_match, header_name
 from cp.resources.kinds import DocumentMeta
 from cp.resources.targets import GATEWAY, SERVICES, AllowedTargets, target
+
+_LONGEST_QUERY_NAME: Final = 1024
+_MOST_ROWS: Final = 20_000
 
 TARGETS: Final = AllowedTargets(top_system=(GATEWAY,), to=SERVICES, to_gateway=("Mesh",))
 
@@ -43,13 +57,38 @@ def validate(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
     yield from TARGETS.violations(spec, meta)
     for index, to in enumerate(spec.to or ()):
         yield from at(f"to[{index}]", _to(to, is_gateway=spec.top.kind == GATEWAY))
+    if spec.top.kind == GATEWAY and (rows := _rows(spec.to or [])) > _MOST_ROWS:
+        yield Violation(
+            "to", f"comes to {rows} rows of hostnames and matches, and {_MOST_ROWS} are the most", "divide it"
+        )
+
+
+def _rows(items: list[HttpRouteTo]) -> int:
+    """How many rows there are at a listener for every hostname: those of patterns are tried for names within them too.
+
+    Each row is configuration of every gateway that gets it, at each change.
+    """
+    matches = [sum(len(rule.matches or ()) for rule in to.rules or ()) for to in items]
+    names = [to.hostnames or [ANY_HOST] for to in items]
+    of_patterns = sum(count for count, hosts in zip(matches, names, strict=True) if any("*" in host for host in hosts))
+    own = sum(len(hosts) * count for count, hosts in zip(matches, names, strict=True))
+    return own + of_patterns * sum(len(to.hostnames or ()) for to in items)
 
 
 def _to(to: HttpRouteTo, *, is_gateway: bool) -> Iterator[Violation]:
     if to.hostnames and not is_gateway:
         yield Violation("hostnames", "have a meaning for gateways alone", "remove them: the targetRef is the host")
+    for index, host in enumerate(to.hostnames or ()):
+        yield from at(f"hostnames[{index}]", _pattern(host))
     for index, rule in enumerate(to.rules or ()):
         yield from at(f"rules[{index}]", _rule(rule, is_gateway=is_gateway))
+
+
+def _pattern(host: str) -> Iterator[Violation]:
+    """A name of a host in upper or lower case, `*.` with the end of one, or `*`."""
+    if host != ANY_HOST and not is_domain(host.lower().removeprefix("*.")):
+        hint = "write a name, `*.example.com` for all names that end so, or `*`"
+        yield Violation("", f"`{host}` is not the name of a host, nor a pattern of names", hint)
 
 
 def _rule(rule: HttpRouteRule, *, is_gateway: bool) -> Iterator[Violation]:
@@ -83,11 +122,14 @@ def _path(path: HttpPathMatch) -> Iterator[Violation]:
         yield from must_be_set("value", path.value)
         yield from regex_of_route("value", path.value)
         return
+    yield from printable("value", path.value)
     if not path.value.startswith("/"):
         yield Violation("value", f"must begin with a slash, not `{path.value}`", f"write `/{path.value}`")
     if path.type == "PathPrefix" and path.value.endswith("/") and path.value != "/":
         hint = f"write `{path.value.rstrip('/')}`: a prefix ends at the end of a segment as it is"
         yield Violation("value", "must not end with a slash", hint)
+    if "?" in path.value or "#" in path.value:
+        yield Violation("value", f"`{path.value}` has a `?` or `#`, where a path ends", "match by `queryParams`")
 
 
 def _queries(queries: list[QueryMatch]) -> Iterator[Violation]:
@@ -96,7 +138,10 @@ def _queries(queries: list[QueryMatch]) -> Iterator[Violation]:
             yield incomplete(f"[{index}].type", hint="Exact or RegularExpression")
         if not query.name:
             yield incomplete(f"[{index}].name")
+        if len(query.name.encode()) > _LONGEST_QUERY_NAME:
+            yield Violation(f"[{index}].name", f"is longer than {_LONGEST_QUERY_NAME} bytes")
         if query.type == "RegularExpression":
+            yield from must_be_set(f"[{index}].value", query.value)
             yield from regex_of_route(f"[{index}].value", query.value)
     for index in repeated(query.name for query in queries):
         hint = "one match can ask for one value of it"
@@ -125,11 +170,14 @@ def _filter(each: Filter, *, is_gateway: bool) -> Iterator[Violation]:
 def _header_modifier(modifier: HeaderModifier) -> Iterator[Violation]:
     if not modifier.wire():
         yield absent("", "changes nothing", "set `set`, `add` or `remove`")
+    yield from header_changes(HeaderChanges(modifier.set, modifier.add))
     names = [(f"set[{index}].name", header.name) for index, header in enumerate(modifier.set or ())]
     names += [(f"add[{index}].name", header.name) for index, header in enumerate(modifier.add or ())]
     removed = [(f"remove[{index}]", name) for index, name in enumerate(modifier.remove or ())]
-    for path, name in (*names, *removed):
+    for path, name in removed:
         yield from header_name(path, name)
+        if name == HOST:
+            yield Violation(path, f"`{HOST}` cannot be removed")
     for index in repeated(name for _, name in (*names, *removed)):
         path, name = (*names, *removed)[index]
         yield Violation(path, f"the header `{name}` stands here twice", "do one thing to it, or write two filters")
@@ -152,6 +200,8 @@ def _rewrite(rewrite: UrlRewrite, *, is_gateway: bool) -> Iterator[Violation]:
 
 
 def _path_rewrite(path: PathRewrite) -> Iterator[Violation]:
+    yield from printable("replaceFullPath", path.replace_full_path)
+    yield from printable("replacePrefixMatch", path.replace_prefix_match)
     if path.type is None:
         yield incomplete("type", hint="ReplaceFullPath or ReplacePrefixMatch")
     if path.type == "ReplaceFullPath" and path.replace_full_path is None:

@@ -19,7 +19,7 @@ applications[].path
 backends                                   which of these:
 backends[].type
 backends[].prometheus                      a Listener
-backends[].prometheus.clientId             no effect: no service tells collectors whom there is to be asked
+backends[].prometheus.clientId             which Prometheus is told of the proxy (/_prometheus/targets)
 backends[].prometheus.port                 Listener.address
 backends[].prometheus.path                 RouteMatch.path
 backends[].prometheus.tls
@@ -35,10 +35,11 @@ backends[].openTelemetry.refreshInterval   how often; without it every 30s
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from cp.policies import Policy
-from cp.policies.mesh_metric.endpoint import endpoint
+from cp.policies import MetricsPage, Policy
+from cp.policies.mesh_metric.endpoint import endpoint, pages
 from cp.policies.mesh_metric.pushing import orders
 from cp.policies.mesh_metric.schema import Conf, Spec
 from cp.policies.mesh_metric.validation import SCHEMA_DEFAULTS, TARGETS, deprecations, validate
@@ -74,6 +75,9 @@ class MeshMetric(Policy[Conf]):
         for backend in conf.backends or ():
             endpoint(conf, backend, draft)
         orders(conf, draft)
+
+    def metrics_pages(self, conf: Conf) -> Iterator[MetricsPage]:
+        return pages(conf)
 
 
 POLICY = MeshMetric()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
@@ -14,6 +15,7 @@ from envoy.extensions.filters.network.http_connection_manager.v3.http_connection
 )
 
 from cp.model.hosts import is_ip
+from cp.policies import MetricsPage
 from cp.policies.mesh_metric.filtering import program
 from cp.policies.mesh_metric.schema import Conf, MetricApplication, MetricBackend, MetricPrometheus
 from generators.drafts import SidecarDraft
@@ -29,10 +31,24 @@ _LARGEST: Final = 64 * 1024 * 1024
 
 def endpoint(conf: Conf, backend: MetricBackend, draft: SidecarDraft) -> None:
     """Add the resources of a backend. A backend with TLS gets none: a listener without TLS would expose its metrics."""
-    if backend.type == "Prometheus" and backend.prometheus is not None:
-        tls = backend.prometheus.tls
-        if tls is None or tls.mode in {None, "Disabled"}:
-            _listen(conf, backend.prometheus, draft)
+    if (prometheus := _served(backend)) is not None:
+        _listen(conf, prometheus, draft)
+
+
+def pages(conf: Conf) -> Iterator[MetricsPage]:
+    """Where the listeners are that `endpoint` makes: of several at one port the first."""
+    ports: set[int] = set()
+    for prometheus in filter(None, map(_served, conf.backends or ())):
+        port = prometheus.port or _PORT
+        if port not in ports:
+            ports.add(port)
+            yield MetricsPage(port, prometheus.path or _PATH, prometheus.client_id or "")
+
+
+def _served(backend: MetricBackend) -> MetricPrometheus | None:
+    prometheus = backend.prometheus if backend.type == "Prometheus" else None
+    tls = None if prometheus is None else prometheus.tls
+    return prometheus if tls is None or tls.mode in {None, "Disabled"} else None
 
 
 def _listen(conf: Conf, prometheus: MetricPrometheus, draft: SidecarDraft) -> None:

@@ -17,7 +17,7 @@ appendModifications[].listener.operation    Add, Remove or Patch
 appendModifications[].listener.match
 appendModifications[].listener.match.origin
 appendModifications[].listener.match.name   Listener.name
-appendModifications[].listener.match.tags   those of the inbound or outbound
+appendModifications[].listener.match.tags   those of the inbound, or of a listener of the gateway
 appendModifications[].listener.value        a Listener, as YAML
 appendModifications[].listener.jsonPatches
 appendModifications[].listener.jsonPatches[].op
@@ -62,6 +62,9 @@ appendModifications[].virtualHost.jsonPatches[].op
 appendModifications[].virtualHost.jsonPatches[].path
 appendModifications[].virtualHost.jsonPatches[].value
 appendModifications[].virtualHost.jsonPatches[].from
+
+Of a builtin gateway, a port with all of its chains is one Listener, and the origin is `gateway`. The tags of a chain
+for one server name are those of its own listener.
 """
 
 from __future__ import annotations
@@ -72,6 +75,7 @@ from typing import TYPE_CHECKING
 from cp.model.violation import Violation
 from cp.policies import Policy
 from cp.policies.mesh_proxy_patch.changes import change
+from cp.policies.mesh_proxy_patch.proxy_template import PROXY_TEMPLATE
 from cp.policies.mesh_proxy_patch.schema import Conf, Spec
 from cp.policies.mesh_proxy_patch.validation import TARGETS, validate
 from cp.resources import deprecated
@@ -95,6 +99,7 @@ class MeshProxyPatch(Policy[Conf]):
         deprecations=deprecations,
         policy=PolicyShape(single=True),
     )
+    legacy_kinds = (PROXY_TEMPLATE,)
     order = 9999
     conf = Conf
     targets = TARGETS

@@ -185,10 +185,11 @@ def _chains(match: FilterMatch | None, built: Built) -> Iterator[FilterChain]:
     if not _fits_origin(match, built):
         return
     for listener in (resource for resource in built.resources if isinstance(resource, Listener)):
-        if match is None or (match.listener_name in {None, listener.name} and _fits_tags(match.listener_tags, built)):
-            yield from listener.filter_chains
-            if listener.HasField("default_filter_chain"):
-                yield listener.default_filter_chain
+        if match is None or match.listener_name in {None, listener.name}:
+            chains = [*listener.filter_chains]
+            chains += [listener.default_filter_chain] if listener.HasField("default_filter_chain") else []
+            tags = None if match is None else match.listener_tags
+            yield from (chain for chain in chains if _fits_tags(tags, built, chain.name))
 
 
 def _managers(chain: FilterChain) -> Iterator[HttpConnectionManager]:
@@ -220,9 +221,13 @@ def _fits_origin(match: Any, built: Built) -> bool:
     return match is None or match.origin in {None, built.origin}
 
 
-def _fits_tags(tags: Mapping[str, str] | None, built: Built) -> bool:
-    has = {SERVICE_TAG: built.service, **dict(built.tags)}
-    return all(has.get(name) == value or (value == _ANY_VALUE and name in has) for name, value in (tags or {}).items())
+def _fits_tags(tags: Mapping[str, str] | None, built: Built, chain: str | None = None) -> bool:
+    """Whether a listener, or one of its chains, is for something with these tags."""
+    return not tags or any(_has_tags(tags, {SERVICE_TAG: built.service, **dict(of)}) for of in built.tags(chain))
+
+
+def _has_tags(tags: Mapping[str, str], has: Mapping[str, str]) -> bool:
+    return all(has.get(name) == value or (value == _ANY_VALUE and name in has) for name, value in tags.items())
 
 
 def _named(patch: PatchChange[Any]) -> Callable[[Any], bool]:

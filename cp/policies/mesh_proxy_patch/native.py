@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any, Final, TypeVar
 
-from google.protobuf import json_format
-from google.protobuf.message import Message
+from google.protobuf import json_format, message_factory
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.descriptor_pool import Default
+from google.protobuf.message import DecodeError, Message
 
 from cp.model.yaml import NotYaml, parse_all
 from cp.resources.schema import near
@@ -45,6 +47,16 @@ def native(text: str, kind: type[M]) -> M:
     if not isinstance(data, dict):
         raise NotNative("a bare value, not an object")
     return parsed(data, kind)
+
+
+def native_of_any(text: str) -> Message:
+    """The message that a text describes, which says in its `@type` what it is. Raises `NotNative`."""
+    packed = native(text, AnyMessage)
+    try:
+        kind = message_factory.GetMessageClass(Default().FindMessageTypeByName(packed.TypeName()))
+        return kind.FromString(packed.value)
+    except (KeyError, DecodeError) as error:
+        raise NotNative("it has no `@type` of Envoy's") from error
 
 
 def parsed(data: dict[str, Any], kind: type[M]) -> M:

@@ -73,12 +73,17 @@ def _modification(modification: Modification) -> Iterator[Violation]:
         yield from at(given[0], _change(change, given[0]))
 
 
+def operations_of(target: str) -> tuple[str, ...]:
+    return _OF_FILTERS if target in _FILTERS else _OF_RESOURCES
+
+
 def _change(change: PatchChange[Any], target: str) -> Iterator[Violation]:
-    operations = _OF_FILTERS if target in _FILTERS else _OF_RESOURCES
-    wrong = list(one_of("operation", change.operation, operations))
-    yield from wrong
-    if wrong:
-        return
+    wrong = list(one_of("operation", change.operation, operations_of(target)))
+    yield from wrong or change_violations(change, target)
+
+
+def change_violations(change: PatchChange[Any], target: str) -> Iterator[Violation]:
+    """The faults of a change whose operation there is."""
     yield from _match(change, target)
     if change.operation == "Remove":
         if change.value is not None:

@@ -115,6 +115,40 @@ def listener_tags(profile: DataplaneProfile, gateway: Resource, listener: Mappin
     return {**dict(profile.gateway_tags), **(gateway.data.get("tags") or {}), **(listener.get("tags") or {})}
 
 
+class ListenersByTags:
+    """The listeners of a MeshGateway, found by their tags: there can be many, and many policies that select some."""
+
+    def __init__(self, gateway: Resource) -> None:
+        of_gateway = gateway.data.get("tags") or {}
+        own = [{**of_gateway, **(listener.get("tags") or {})} for listener in listeners(gateway)]
+        self._all = frozenset(range(len(own)))
+        self._by_name: dict[str, set[int]] = {}
+        self._by_tag: dict[tuple[str, str], set[int]] = {}
+        for index, tags in enumerate(own):
+            for tag in tags.items():
+                self._by_name.setdefault(tag[0], set()).add(index)
+                self._by_tag.setdefault(tag, set()).add(index)
+        self._known: dict[tuple[Tags, Tags], tuple[int, ...]] = {}
+        self._shared: dict[tuple[int, ...], tuple[int, ...]] = {}
+
+    def carrying(self, selector: Mapping[str, str] | None, of_proxy: Tags) -> tuple[int, ...]:
+        """The indexes of the listeners that a selector fits. The same listeners are the same tuple."""
+        key = (tuple(sorted((selector or {}).items())), of_proxy)
+        if key not in self._known:
+            indexes = tuple(sorted(self._carrying(key[0], dict(of_proxy))))
+            self._known[key] = self._shared.setdefault(indexes, indexes)
+        return self._known[key]
+
+    def _carrying(self, selector: Tags, of_proxy: Mapping[str, str]) -> AbstractSet[int]:
+        chosen: AbstractSet[int] = self._all
+        for name, value in selector:
+            own = self._by_name.get(name, set()) if value == "*" else self._by_tag.get((name, value), set())
+            if carries(of_proxy, {name: value}):
+                own = own | (self._all - self._by_name.get(name, set()))
+            chosen = chosen & own
+        return chosen
+
+
 def _section(section: Mapping[str, Any], zone: str) -> ProfileSection:
     names = (section.get("name") or "", str(section.get("port", "")))
     return ProfileSection(_tags(section.get("tags"), zone), tuple(name for name in names if name))
@@ -135,9 +169,14 @@ def gateway_of(world: World, dataplane: Resource) -> Resource | None:
 
     See docs/concepts/matching-and-merging.md#gateways.
     """
+    return next(iter(gateways_alike(world, dataplane)), None)
+
+
+def gateways_alike(world: World, dataplane: Resource) -> tuple[Resource, ...]:
+    """The MeshGateways whose selectors say most of a builtin gateway. The first of them configures it."""
     dataplane_profile = profile(dataplane)
     if dataplane_profile.gateway_type != "BUILTIN":
-        return None
+        return ()
     near = (
         gateway for gateway in world.table("MeshGateway", dataplane.mesh) if _is_near(gateway, dataplane_profile.zone)
     )
@@ -147,7 +186,7 @@ def gateway_of(world: World, dataplane: Resource) -> Resource | None:
         if (rank := _rank(gateway, dict(dataplane_profile.gateway_tags))) is not None
     ]
     best = max((rank for rank, _ in ranked), default=None)
-    return next((gateway for rank, gateway in ranked if rank == best), None)
+    return tuple(gateway for rank, gateway in ranked if rank == best)
 
 
 def _is_near(gateway: Resource, zone: str) -> bool:

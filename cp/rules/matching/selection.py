@@ -6,7 +6,7 @@ See docs/concepts/matching-and-merging.md#which-proxies.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from cp.model.names import Identity
@@ -18,10 +18,9 @@ from cp.rules.matching.order import top_of
 from cp.rules.matching.profile import (
     DataplaneProfile,
     DataplaneSignature,
+    ListenersByTags,
     ProfileSection,
     carries,
-    listener_tags,
-    listeners,
 )
 
 _IN_OWN_NAMESPACE: Final = frozenset({"consumer", "workload-owner"})
@@ -35,7 +34,7 @@ class MatchedPolicy:
     inbounds: tuple[int, ...] = ()
     """The indexes of inbounds; those of embedded listeners follow the last inbound."""
 
-    listeners: tuple[int, ...] = ()
+    listeners: tuple[int, ...] = field(default=(), hash=False)  # they may be a thousand, and the policy tells enough
     """The indexes of listeners of the MeshGateway, for a builtin gateway."""
 
 
@@ -122,11 +121,9 @@ def _by_gateway(policy: Resource, target: TargetRef, signature: DataplaneSignatu
 
 
 def _listeners(selector: Mapping[str, str] | None, signature: DataplaneSignature) -> tuple[int, ...]:
-    gateway = signature.gateway
-    if gateway is None:
+    if signature.gateway is None:
         return ()
-    tags = (listener_tags(signature.profile, gateway, listener) for listener in listeners(gateway))
-    return tuple(i for i, carried in enumerate(tags) if carries(carried, selector))
+    return signature.gateway.derived(ListenersByTags).carrying(selector, signature.profile.gateway_tags)
 
 
 def by_labels(policy: Resource, target: TargetRef, signature: DataplaneSignature) -> MatchedPolicy | None:

@@ -11,7 +11,9 @@ from cp.rules.merging.merge import NOTHING as NOTHING
 from cp.rules.merging.merge import PLAIN as PLAIN
 from cp.rules.merging.merge import MergedConf as MergedConf
 from cp.rules.merging.merge import MergeOptions as MergeOptions
+from cp.rules.merging.merge import groups_of as groups_of
 from cp.rules.merging.merge import merge as merge
+from cp.rules.merging.merge import merge_group as merge_group
 from cp.rules.merging.merge import merge_groups as merge_groups
 from cp.rules.merging.merge import overlay as overlay
 from cp.rules.merging.origins import Conf as Conf

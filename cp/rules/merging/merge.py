@@ -130,9 +130,21 @@ def merge_groups(layers: Sequence[Layer], recipe: MergeOptions = PLAIN) -> tuple
         return (merge(layers, recipe),)
     groups: dict[str, list[Layer]] = {}
     for layer in layers:
-        for text in layer.conf.get(recipe.group_by) or ("",):
+        for text in groups_of(layer, recipe):
             groups.setdefault(text, []).append(_for_group(layer, recipe.group_by, text))
     return tuple(merge(group, recipe) for group in groups.values())
+
+
+def merge_group(layers: Sequence[Layer], recipe: MergeOptions, text: str) -> MergedConf:
+    """The merge of one group alone, from the layers that are in it."""
+    if recipe.group_by is None:
+        return merge(layers, recipe)
+    return merge([_for_group(layer, recipe.group_by, text) for layer in layers], recipe)
+
+
+def groups_of(layer: Layer, recipe: MergeOptions) -> Sequence[str]:
+    """The groups that a layer is in; the empty one stands for none in particular."""
+    return (layer.conf.get(recipe.group_by) if recipe.group_by is not None else None) or ("",)
 
 
 def _for_group(layer: Layer, group_by: str, text: str) -> Layer:

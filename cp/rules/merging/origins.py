@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -9,9 +10,13 @@ from typing import Any, Final, TypeAlias
 
 from cp.model.document import Source
 from cp.model.names import Identity, Key
+from cp.model.violation import join
 
 Conf: TypeAlias = Mapping[str, Any]
 
+_LAST_STEP: Final = re.compile(r"(\.[^.\[\]]+|\[[0-9]+\])$")
+_LEGACY: Final = "conf"
+_SINGLE: Final = frozenset({"default", _LEGACY})
 _NARROWNESS: Final = MappingProxyType({"mesh": 0, "service": 1, "section": 2, "route": 3})
 
 
@@ -24,11 +29,14 @@ class Origin:
     """The identity of the policy, by which others refer to it."""
 
     part: str
-    """`to`, `from`, `rules`, or `default` for a policy with one conf."""
+    """`to`, `from`, `rules`; `default`, or `conf` of a legacy policy, for one with a single conf."""
 
     index: int = 0
     level: str = ""
-    """What the item is for: mesh, service, section or route; empty where items have no levels."""
+    """What the item is for: mesh, service, section or route; empty where items have no levels.
+
+    That a legacy policy is for: service, inbound or proxy.
+    """
 
     path: str = ""
     """The path of the item in the document."""
@@ -36,9 +44,14 @@ class Origin:
     source: Source = field(default_factory=Source, compare=False, repr=False)
 
     @property
+    def item(self) -> str:
+        """The item by its name: `to[0]`, or `default`."""
+        return self.part if self.part in _SINGLE else f"{self.part}[{self.index}]"
+
+    @property
     def narrowness(self) -> int:
-        """How narrow the level is, from 0 for the mesh. Items without levels are all of one."""
-        return _NARROWNESS.get(self.level, 0)
+        """How narrow the level is, from 0 for the mesh. Items without levels, and legacy policies, are all of one."""
+        return 0 if self.part == _LEGACY else _NARROWNESS.get(self.level, 0)
 
     @property
     def file(self) -> str:
@@ -60,6 +73,16 @@ class Layer:
 
     item: Conf = field(default_factory=dict)
     """The item that the conf belongs to. Entries of its lists are looked up there for their paths in the document."""
+
+    places: Conf = field(default_factory=dict)
+    """The paths in the document of those fields of the conf that are written elsewhere than under `path`."""
+
+    def place(self, conf_path: str) -> str:
+        """Where in the document a field of the conf is written: at its own place, or in that of the field around it."""
+        outer = conf_path if self.places else ""
+        while outer and outer not in self.places:
+            outer = _LAST_STEP.sub("", outer) if _LAST_STEP.search(outer) else ""
+        return f"{self.places[outer]}{conf_path[len(outer) :]}" if outer else join(self.path, conf_path)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,6 @@ from typing import Any, Final, TypeAlias
 
 from cp.model.canonical import canonical_json
 from cp.model.paths import step
-from cp.model.violation import join
 from cp.rules.merging.origins import Conf, KeyedEntry, Layer, MergedField, Origin, Removal, Setting
 
 _NO_KEYS: Final[Mapping[str, str]] = {}
@@ -33,7 +32,7 @@ class Write:
     layer: Layer
 
     def setting(self, conf_path: str, removed_by: Setting | None = None) -> Setting:
-        return Setting(self.layer.origin, self.value, join(self.layer.path, conf_path), removed_by)
+        return Setting(self.layer.origin, self.value, self.layer.place(conf_path), removed_by)
 
 
 def _live(writes: Sequence[Write]) -> list[Write]:
@@ -260,11 +259,11 @@ class AppendedList:
         return self
 
     def setting(self, conf_path: str) -> Setting:
-        return Setting(self.layer.origin, self.value, join(self.layer.path, conf_path))
+        return Setting(self.layer.origin, self.value, self.layer.place(conf_path))
 
     def leaves(self, path: str, conf_path: str) -> Iterator[MergedField]:
         for at, (element, layer, index) in enumerate(self.elements):
-            where = join(layer.path, step(conf_path, index))
+            where = layer.place(step(conf_path, index))
             yield MergedField(step(path, at), Setting(layer.origin, element, where))
         if not self.elements:
             yield MergedField(path, self.setting(conf_path))
@@ -300,14 +299,15 @@ class KeyedList:
         for index, raw in enumerate(values):
             text = canonical_json(raw.get(self.key))
             entry = self.entries.pop(text, None) or _Entry(self.key)
-            entry.add(raw, Layer(raw.get("default") or {}, layer.origin, _path_of_entry(layer, name, raw, index)))
+            path, places = _path_of_entry(layer, name, raw, index), _places_of_entry(layer, step(name, index))
+            entry.add(raw, Layer(raw.get("default") or {}, layer.origin, path, places=places))
             self.entries[text] = entry
 
     def write_null(self, layer: Layer) -> Node:  # noqa: ARG002  # a null does not remove it
         return self
 
     def setting(self, conf_path: str) -> Setting:
-        return Setting(self.layer.origin, self.value, join(self.layer.path, conf_path))
+        return Setting(self.layer.origin, self.value, self.layer.place(conf_path))
 
     def leaves(self, path: str, conf_path: str) -> Iterator[MergedField]:
         if not self.entries:
@@ -364,12 +364,20 @@ class _Entry:
 
 def _path_of_entry(layer: Layer, name: str, raw: Any, index: int) -> str:
     """The path of an entry in its document. The conf may have the entries of the item in another order."""
+    if layer.places:
+        return layer.place(step(name, index))
     written = layer.item.get(name)
     if isinstance(written, list):
         written_index = next((at for at, entry in enumerate(written) if entry is raw), None)
         if written_index is not None:
             return step(step(layer.origin.path, name), written_index)
     return step(step(layer.path, name), index)
+
+
+def _places_of_entry(layer: Layer, path: str) -> Conf:
+    """The places of the fields of an entry, by their paths in it."""
+    inner = f"{path}."
+    return {name.removeprefix(inner): place for name, place in layer.places.items() if name.startswith(inner)}
 
 
 Node: TypeAlias = Leaf | Object | AppendedList | KeyedList

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from cp.ads.connection import Connection, ConnectionRecord
+from cp.ads.connection import Connection, ConnectionRecord, names_provider
 from cp.ads.session.messages import Nack, NackedResource, TypeStatus
 from cp.identity.leaf import Certificate
 from cp.model.names import Key
+from cp.model.registration import CERTIFICATES, FETCHED
 from cp.model.violation import Finding
 from cp.serving.delivery.nacks import NackReport, finding, grouped
 
@@ -30,6 +31,9 @@ class ProxyState(StrEnum):
     """A part of what it should have could not be made, by a fault of ours."""
 
     OFFLINE = "Offline"
+
+    UNKNOWN = "Unknown"
+    """No control plane that answers serves it, and there is one that does not answer."""
 
     @property
     def is_in_sync(self) -> bool:
@@ -102,6 +106,12 @@ class Presence:
     certificate: Certificate | None = None
     """What it shows to others of its mesh; None if it has none, or is not connected."""
 
+    @property
+    def finds_certificates(self) -> bool | None:
+        """Whether a gRPC client without a proxy says that its library finds certificates; None: that is not known."""
+        libraries = [record.node for record in self.connections if record.node.metadata.get(CERTIFICATES) != FETCHED]
+        return any(map(names_provider, libraries)) if libraries else None
+
 
 def presence(
     seats: Sequence[Connection],
@@ -112,10 +122,10 @@ def presence(
     failed: bool = False,
 ) -> Presence:
     connections = tuple(seat.record() for seat in seats) or (() if last is None else (last,))
-    return Presence(_state(seats, in_sync=in_sync, failed=failed), since, connections)
+    return Presence(state_of(seats, in_sync=in_sync, failed=failed), since, connections)
 
 
-def _state(seats: Sequence[Connection], *, in_sync: bool, failed: bool) -> ProxyState:
+def state_of(seats: Sequence[Connection], *, in_sync: bool, failed: bool) -> ProxyState:
     if not seats:
         return ProxyState.OFFLINE
     if failed:

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Final
 
 from cp.ads.session.messages import Nack
 from cp.insight.lint import CATALOGUE
 from cp.model.names import Key
 from cp.model.violation import Finding
+from cp.model.wording import few
 from cp.serving.delivery.causes import PolicyPart
 from cp.translate.packing import SHORT
 
 CODE: Final = "refused-by-envoy"
 
 _HINT: Final = "correct it, or take it back; until then what was accepted before stays in force"
-_FEW: Final = 3
 _LONGEST: Final = 600
 _NUMBERS: Final = re.compile(r"\d+")
-_DUMP: Final = re.compile(r"goo\.gle/\w{1,40} ")
-"""How the dump of a resource begins that Envoy puts before its reason. The word in the path changes at random."""
+_DUMP: Final = re.compile(r"goo\.gle/\w{1,40}(?: |$)")
+"""How the dump of a message begins, which Envoy puts before its reason or into it.
+
+The word in the path changes at random, so that nobody compares such texts.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,16 @@ class NackReport:
 
     suspects: tuple[PolicyPart, ...]
     """`likeliest`, and then those that were changed later."""
+
+    def holds_back(self, policy: Key, path: str) -> bool:
+        """Whether the value at a path of a policy is in what is held back, and in nothing that stays in force."""
+        parts = self.suspects if self.lasts else (*self.suspects, *self.policies)
+        return any(part.policy == policy and _is_within(path, part.path) for part in parts)
+
+    @property
+    def refused(self) -> str:
+        """What is held back and why, in one line."""
+        return f"{_resources(self)}: {_short(reason(self.nack.text))}"
 
     @property
     def sort(self) -> tuple[object, ...]:
@@ -105,12 +118,21 @@ def finding(group: NackGroup) -> Finding:
     )
 
 
+def sentence(group: NackGroup) -> str:
+    """The finding without what to do: the policy that is most likely at fault, and what is refused for which reason."""
+    return str(replace(finding(group), hint=""))
+
+
+def _is_within(path: str, part: str) -> bool:
+    return path == part or not part or path.startswith((f"{part}.", f"{part}["))
+
+
 def _message(group: NackGroup) -> str:
     first, count = group.first, len(group.proxies)
-    subject = f"{count} prox{'y refuses' if count == 1 else 'ies refuse'} ({_few(group.proxies)})"
+    subject = f"{count} prox{'y refuses' if count == 1 else 'ies refuse'} ({few(group.proxies)})"
     keeps, does = ("keeps", "does") if count == 1 else ("keep", "do")
     instead = f"{keeps} the version before" if first.lasts else f"{does} without"
-    also = f"; {_few([str(part) for part in first.suspects[1:]])} had a say too" if first.suspects[1:] else ""
+    also = f"; {few([str(part) for part in first.suspects[1:]])} had a say too" if first.suspects[1:] else ""
     return f"{subject} {_resources(first)}, and {instead}: {_short(reason(first.nack.text))}{also}"
 
 
@@ -118,12 +140,7 @@ def _resources(report: NackReport) -> str:
     type_name = SHORT.get(report.type_url, report.type_url)
     if len(report.names) == 1 and type_name != "endpoints":
         return f"the {type_name.removesuffix('s')} {report.names[0]}"
-    return f"the {type_name} {_few(report.names)}".rstrip()
-
-
-def _few(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
-    return ", ".join(names[:_FEW]) + more
+    return f"the {type_name} {few(report.names)}".rstrip()
 
 
 def reason(text: str) -> str:
@@ -131,9 +148,9 @@ def reason(text: str) -> str:
     line = " ".join(text.split())
     dump = _DUMP.search(line)
     end = max(line.rfind("}:"), line.rfind("} :"))
-    if dump is None or end < dump.end():
-        return line
-    return line[: dump.start()] + line[end:].partition(":")[2].removeprefix(" ")
+    if dump is not None and end >= dump.end():
+        line = line[: dump.start()] + line[end:].partition(":")[2].removeprefix(" ")
+    return _DUMP.sub("", line).rstrip()
 
 
 def _short(text: str) -> str:

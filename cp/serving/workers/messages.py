@@ -5,7 +5,7 @@ A message that stands for a dataclass has its name and its fields, so one pair o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache, partial
 from types import UnionType
@@ -15,8 +15,8 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
 from cp.model.names import Key
-from cp.serving.delivery import NackReport, Presence
-from cp.settings import Settings
+from cp.serving.delivery import ChangeReach, FleetDelta, NackReport, Presence
+from cp.settings import Settings, is_secret
 from koguma.v1 import workers_pb2 as pb
 
 T = TypeVar("T")
@@ -109,7 +109,8 @@ def _fields(class_: Any) -> tuple[tuple[str, Any], ...]:
 
 def settings_message(settings: Settings) -> pb.Settings:
     data = settings.model_dump(mode="json", exclude_none=True)
-    return pb.Settings(**{**data, "secrets_key": settings.secrets_key.get_secret_value()})
+    secrets = {name: getattr(settings, name).get_secret_value() for name in data if is_secret(name)}
+    return pb.Settings(**data | secrets)
 
 
 def settings_of(message: pb.Settings) -> Settings:
@@ -158,6 +159,27 @@ def nack_reports_message(reports: Iterable[NackReport]) -> pb.NackReports:
 
 def nack_reports_of(message: pb.NackReports) -> list[NackReport]:
     return [from_message(report, NackReport) for report in message.reports]
+
+
+def versions_message(versions: Mapping[str, int]) -> pb.FleetVersions:
+    return pb.FleetVersions(versions=versions)
+
+
+def deltas_message(deltas: Iterable[FleetDelta]) -> pb.FleetDeltas:
+    return pb.FleetDeltas(deltas=map(to_message, deltas))
+
+
+def deltas_of(message: pb.FleetDeltas) -> list[FleetDelta]:
+    return [from_message(delta, FleetDelta) for delta in message.deltas]
+
+
+def reaches_message(of_processes: Iterable[Iterable[ChangeReach]]) -> pb.ChangeReaches:
+    processes = (pb.ReachesOfProcess(reaches=map(to_message, reaches)) for reaches in of_processes)
+    return pb.ChangeReaches(processes=processes)
+
+
+def reaches_of(message: pb.ChangeReaches) -> list[Sequence[ChangeReach]]:
+    return [[from_message(reach, ChangeReach) for reach in process.reaches] for process in message.processes]
 
 
 def error_message(error: Exception) -> pb.Error:

@@ -3,25 +3,71 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from cp.model.names import Key
-from cp.serving.delivery import ChangeProgress, Delivery, NackReport, Presence, ProxyState
+from cp.serving.delivery import (
+    SEVERITY,
+    ChangeProgress,
+    ChangeReach,
+    Delivery,
+    FleetDelta,
+    NackReport,
+    Presence,
+    ProxyState,
+)
 from cp.serving.workers.crew import Crew, SilentWorkers
 from cp.serving.workers.messages import (
+    deltas_of,
     from_message,
     keys_message,
     nack_reports_of,
     owners_of,
     presences_of,
+    reaches_of,
     to_message,
+    versions_message,
 )
 from koguma.v1 import workers_pb2 as pb
 
 _EVERY: Final = 0.25
 """Seconds after which workers answer how far a change has come, even if it has not come further."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressRound:
+    """What those answer who serve proxies, asked once."""
+
+    answers: Sequence[ChangeProgress]
+    silent: Sequence[str]
+    """Who does not answer."""
+
+    def combined(self) -> ChangeProgress:
+        combined = combined_progress(self.answers)
+        unknown = (f"all of {name}" for name in self.silent)  # nobody knows what their proxies have
+        return replace(combined, waiting=(*combined.waiting, *unknown))
+
+
+async def progress_of_all(
+    ask: Callable[[pb.ChangeScope], Awaitable[ProgressRound]], scope: pb.ChangeScope, within: float
+) -> AsyncIterator[ChangeProgress]:
+    """How far a change has come, again and again until every proxy has answered everywhere."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + within
+    while True:
+        remaining = max(0.0, deadline - loop.time())
+        scope.within = min(remaining, _EVERY)
+        answered = await ask(scope)
+        combined = answered.combined()
+        is_done = not combined.waiting and combined.revision >= max(scope.revisions, default=0)
+        if is_done or remaining <= 0:
+            yield combined
+            return
+        yield _unfinished(combined)
+        if not answered.answers or answered.silent:  # they died, and will be replaced
+            await asyncio.sleep(min(_EVERY, remaining))
 
 
 class CombinedObserver:
@@ -56,37 +102,35 @@ class CombinedObserver:
         answers = await self._ask(pb.Request(nack_reports=pb.Nothing()))
         return [report for answer in answers for report in nack_reports_of(answer.nack_reports)]
 
+    async def fleet(self, versions: Mapping[str, int]) -> Sequence[FleetDelta]:
+        answers = await self._ask(pb.Request(fleet=versions_message(versions)))
+        return [delta for answer in answers for delta in deltas_of(answer.fleet)]
+
+    async def reaches(self, revisions: Collection[int]) -> Sequence[Sequence[ChangeReach]]:
+        answers = await self._ask(pb.Request(reaches=pb.Revisions(revisions=revisions)))
+        return [of_process for answer in answers for of_process in reaches_of(answer.reaches)]
+
     async def progress(
         self, revisions: Collection[int], resources: Collection[Key], within: float
     ) -> AsyncIterator[ChangeProgress]:
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + within
-        while True:
-            remaining = max(0.0, deadline - loop.time())
-            scope = pb.ChangeScope(
-                revisions=revisions, resources=map(to_message, resources), within=min(remaining, _EVERY)
-            )
-            of_workers, silent = await self._progress_of_workers(scope)
-            combined = combined_progress(of_workers)
-            if silent:  # nobody knows what their proxies have
-                unknown = (f"all of worker {number}" for number in silent)
-                combined = replace(combined, waiting=(*combined.waiting, *unknown))
-            is_done = not combined.waiting and combined.revision >= max(revisions, default=0)
-            if is_done or remaining <= 0:
-                yield combined
-                return
-            yield _unfinished(combined)
-            if not of_workers:  # they died, and will be replaced
-                await asyncio.sleep(_EVERY)
+        scope = pb.ChangeScope(revisions=revisions, resources=map(to_message, resources))
+        async for progress in progress_of_all(self._progress_of_workers, scope, within):
+            yield progress
 
-    async def _progress_of_workers(self, scope: pb.ChangeScope) -> tuple[list[ChangeProgress], Sequence[int]]:
-        """What workers answer, and the numbers of those that do not."""
+    async def final_progress(
+        self, revisions: Collection[int], resources: Collection[Key], within: float
+    ) -> ChangeProgress:
+        """The last progress: every proxy has answered, or the time is over."""
+        return [progress async for progress in self.progress(revisions, resources, within)][-1]
+
+    async def _progress_of_workers(self, scope: pb.ChangeScope) -> ProgressRound:
         silent: Sequence[int] = ()
         try:
             answers = await self._ask(pb.Request(final_progress=scope))
         except SilentWorkers as error:
             answers, silent = list(error.answers.values()), error.workers
-        return [from_message(answer.final_progress, ChangeProgress) for answer in answers], silent
+        of_workers = [from_message(answer.final_progress, ChangeProgress) for answer in answers]
+        return ProgressRound(of_workers, [f"worker {number}" for number in silent])
 
     async def _ask(self, request: pb.Request) -> list[pb.Answer]:
         return list((await self._crew.ask(request)).values())
@@ -106,7 +150,7 @@ def combined_presence(presences: Iterable[Presence]) -> Presence:
     return Presence(worst.state, worst.since, connections, newest)
 
 
-_SEVERITY: Final = (ProxyState.ONLINE, ProxyState.OUT_OF_SYNC, ProxyState.REFUSED, ProxyState.FAILED)
+_SEVERITY: Final = (ProxyState.UNKNOWN, *SEVERITY)
 
 
 def combined_progress(progress: Iterable[ChangeProgress]) -> ChangeProgress:

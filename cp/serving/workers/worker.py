@@ -14,22 +14,13 @@ from prometheus_client import disable_created_metrics
 
 from cp import log
 from cp.ads.loop import DrainLoop
-from cp.model.names import Key
 from cp.serving import process
-from cp.serving.observe import Observer
 from cp.serving.public_keys import offline_keys
 from cp.serving.serve import ProxyDoor, ProxyServing, certificate_kept, proxies_served, worker_trust
 from cp.serving.storage import store_of
+from cp.serving.workers.answers import answer_of
 from cp.serving.workers.link import BrokenFrame, ProcessLink
-from cp.serving.workers.messages import (
-    from_message,
-    keys_of,
-    nack_reports_message,
-    owners_message,
-    presences_message,
-    settings_of,
-    to_message,
-)
+from cp.serving.workers.messages import settings_of
 from koguma.v1 import workers_pb2 as pb
 
 
@@ -66,30 +57,6 @@ class Worker:
                 return await answer_of((await self.serving).observer, request)
 
 
-async def answer_of(observer: Observer, request: pb.Request) -> pb.Answer:
-    """What the observer of a worker answers to a request about its proxies."""
-    match request.WhichOneof("question"):
-        case "presences":
-            presences = await observer.presences(keys_of(request.presences.keys))
-            return pb.Answer(presences=presences_message(presences))
-        case "owners":
-            return pb.Answer(owners=owners_message(await observer.owners()))
-        case "dataplane_text":
-            return pb.Answer(
-                dataplane_text=await observer.dataplane_text(request.dataplane_text.proxy, request.dataplane_text.owner)
-            )
-        case "delivery":
-            return pb.Answer(delivery=to_message(await observer.delivery(from_message(request.delivery, Key))))
-        case "nack_reports":
-            return pb.Answer(nack_reports=nack_reports_message(await observer.nack_reports()))
-        case "final_progress":
-            scope = request.final_progress
-            progress = await observer.final_progress(scope.revisions, keys_of(scope.resources), scope.within)
-            return pb.Answer(final_progress=to_message(progress))
-        case question:
-            raise LookupError(f"no worker answers the question {question}")
-
-
 async def work(end: socket.socket) -> None:
     """Until it is told to end, or nobody is there any more who would tell."""
     told_to_end = asyncio.Event()
@@ -113,7 +80,7 @@ async def _serving(worker: Worker, order: pb.Serve) -> AsyncIterator[None]:
     async with AsyncExitStack() as stack:
         try:
             settings = settings_of(order.settings)
-            log.configure(settings.log_level, settings.log_format)
+            log.configure(settings.log_level, settings.log_format, file=settings.log_file)
             store = await stack.enter_async_context(store_of(settings))
             certificate = await stack.enter_async_context(certificate_kept(settings, is_owner=False))
             door = ProxyDoor(certificate, offline_keys(settings))

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from typing import Final, NamedTuple, TypeAlias
+
 from cp.model.dependency import ANY, Name
 from cp.model.names import Destination, Identity
+from cp.model.source import LEGACY_POLICIES
 from cp.model.target import BackendRef
 from cp.resources.dataplane import SERVICE_TAG
 from cp.resources.resource import Resource
+from cp.resources.schema import decode
 from cp.resources.world import World
 from cp.rules import RouteRule
 from cp.translate.view.services import (
+    NOTHING_WITHHELD,
     cluster_name,
     destination_of,
     exists,
@@ -17,19 +25,52 @@ from cp.translate.view.services import (
     outside_of,
     port_name,
     service_of,
-    unserved,
 )
 from generators.proxy import Route, Split
 
-_LEGACY = "and nothing is served for an ExternalService: write a MeshExternalService"
+UNMATCHED: Final = "unmatched"
+"""The name of a gateway's row for what no route takes."""
+
+NOT_FOUND: Final = 404
+_NO_SERVICE: Final = Destination("")
+
 _MEANS_TAG = "which a backendRef without a port means for a call by tag"
+
+
+class MarkedDestination(NamedTuple):
+    """A destination that calls by some listeners of a gateway reach by a cluster of their own, as other confs hold."""
+
+    destination: Destination
+    mark: str
+    """What the name of the cluster ends with."""
+
+
+BackendKey: TypeAlias = Destination | MarkedDestination
+
+
+def mark_of(key: BackendKey) -> str:
+    """What the name of the cluster ends with by which calls reach a destination."""
+    return key.mark if isinstance(key, MarkedDestination) else ""
+
+
+def reached(key: BackendKey) -> Destination:
+    """The destination that calls reach by a cluster."""
+    return key.destination if isinstance(key, MarkedDestination) else key
+
+
+def cluster_of(key: BackendKey) -> str:
+    """The cluster by which calls reach a destination."""
+    return f"{cluster_name(reached(key))}{mark_of(key)}"
 
 
 class BackendResolver:
     """Resolves the backends of one destination's routes, and remembers which destinations and names it needed."""
 
-    def __init__(self, world: World, mesh: str, destination: Destination) -> None:
-        self._world, self._mesh, self._destination = world, mesh, destination
+    def __init__(
+        self, world: World, mesh: str, destination: Destination, withheld: AbstractSet[str] = NOTHING_WITHHELD
+    ) -> None:
+        """`withheld`: the ExternalServices that the caller may not call."""
+        self._world, self._mesh, self.destination, self._withheld = world, mesh, destination, withheld
         self.used: dict[Destination, None] = {}
         """The destinations to which some share of requests goes, in the order of the routes."""
 
@@ -40,19 +81,19 @@ class BackendResolver:
         """The dependency names of what backendRefs and Secrets refer to, whether or not it exists."""
 
     def called_destination(self) -> Split:
-        return self._split(self._destination, 1)
+        return self._split(self.destination, 1)
 
     def unmatched(self) -> Route:
         """What is done with what no route takes: it goes where it was sent, if anybody is there."""
         split = self.called_destination()
-        return Route(name=cluster_name(self._destination), splits=(split,), unavailable_reason=split.reason)
+        return Route(name=cluster_name(self.destination), splits=(split,), unavailable_reason=split.reason)
 
     def owner(self, rule: RouteRule) -> str:
         """One name for all rules for which the same holds; for a tagged destination one for each of them.
 
         See docs/concepts/rules-by-tags.md#policies-that-name-a-route.
         """
-        name = rule.name if self._destination.is_real else f"{rule.name}#{rule.hash}"
+        name = rule.name if self.destination.is_real else f"{rule.name}#{rule.hash}"
         self.route_rules[name] = rule
         return name
 
@@ -65,10 +106,7 @@ class BackendResolver:
 
     def _split(self, destination: Destination, weight: int) -> Split:
         """The share of requests for a destination; a missing one, with the reason, where it cannot be served."""
-        legacy = unserved(self._world, self._mesh, destination)
-        if legacy is not None:
-            return Split("", weight, missing=True, reason=f"there is no service {destination.service}, {_LEGACY}")
-        external = outside_of(self._world, destination)
+        external = outside_of(self._world, self._mesh, destination, self._withheld)
         if external is not None:
             self.names_referred_to |= external.names
             if external.faults:
@@ -77,7 +115,17 @@ class BackendResolver:
             self.used[destination] = None
         return Split(cluster_name(destination), weight, host="" if external is None else external.host)
 
+    def led_to(self, rules: Iterable[RouteRule]) -> Iterator[Destination]:
+        """The destinations to which rules lead some share of requests, whether or not they are routes of anything."""
+        for rule in rules:
+            for reference in rule.default.get("backendRefs") or ():
+                backend = self._resolve(decode(BackendRef, reference), rule.backends.identity)
+                if isinstance(backend, Destination) and reference.get("weight") != 0:
+                    yield backend
+
     def _resolve(self, reference: BackendRef, seen_from: Identity) -> Destination | str:
+        if seen_from.type in LEGACY_POLICIES:
+            return self._by_tags_of_call(reference)
         self.names_referred_to |= {(reference.kind, reference.name or ANY), (SERVICE_TAG, reference.name or ANY)}
         service = None if reference.kind == "MeshServiceSubset" else self._service(reference, seen_from)
         by_tag = self._by_tag(reference)
@@ -89,13 +137,25 @@ class BackendResolver:
         backend = f"there is no {_described(reference)}" if service is None else self._port(service, reference)
         return by_tag if isinstance(backend, str) and by_tag is not None else backend
 
+    def _by_tags_of_call(self, reference: BackendRef) -> Destination | str:
+        """What tags of a legacy policy mean. Those that it leaves open are those of the call, and so is `*`."""
+        called = {SERVICE_TAG: self.destination.service, **dict(self.destination.tags)}
+        written = {SERVICE_TAG: reference.name or ANY, **(reference.tags or {})}
+        tags = called | {name: value for name, value in written.items() if value != ANY}
+        service = tags.pop(SERVICE_TAG)
+        backend = Destination(service, tags=tuple(sorted(tags.items())))
+        self.names_referred_to.add((SERVICE_TAG, service))
+        if backend == self.destination or exists(self._world, self._mesh, backend):
+            return backend
+        return " ".join([f"there is no {SERVICE_TAG} {service}", *(f"{name}={value}" for name, value in backend.tags)])
+
     def _means_tag(self, reference: BackendRef) -> bool:
         """Whether a reference means a tag and nothing else, as one without a port does for a call by tag.
 
         So a route to the called service leads to where the call would go without the route.
         See docs/concepts/routes.md#backends.
         """
-        return not self._destination.is_real and _may_be_tag(reference)
+        return not self.destination.is_real and _may_be_tag(reference)
 
     def _by_tag(self, reference: BackendRef) -> Destination | None:
         """The destination by tags that a reference can mean; None if no such destination exists."""
@@ -135,10 +195,43 @@ class BackendResolver:
 
     def _usual(self, service: Resource, ports: list[object]) -> object | None:
         """The port with the name or the number of the called port, else the only port; None if there is neither."""
-        called = service_of(self._world, self._destination)
+        called = service_of(self._world, self.destination)
         sections = () if called is None else (port_name(called[1]), str(called[1].port))
         same = next((port for section in sections if (port := find_port(service, section)) is not None), None)
         return same or (ports[0] if len(ports) == 1 else None)
+
+
+class GatewayBackends(BackendResolver):
+    """Resolves the backends of a gateway's routes. A gateway has no service of its own to which a call could go."""
+
+    def __init__(self, world: World, mesh: str, withheld: AbstractSet[str], mark: str = "") -> None:
+        """`mark`: what the names of the clusters end with."""
+        super().__init__(world, mesh, _NO_SERVICE, withheld)
+        self._mark = mark
+
+    def called_destination(self) -> Split:
+        return Split("", missing=True, reason="a gateway has no service of its own")
+
+    def unmatched(self) -> Route:
+        return Route(name=UNMATCHED, status=NOT_FOUND)
+
+    def destinations(self, row: Route) -> tuple[Destination, ...]:
+        """The destinations of a row that some share of its requests goes to."""
+        clusters = dict.fromkeys(split.cluster for split in row.splits if not split.missing)
+        return tuple(self._by_cluster[cluster] for cluster in clusters)
+
+    @property
+    def keys(self) -> Iterator[BackendKey]:
+        """The backends that its rows need."""
+        return (MarkedDestination(each, self._mark) if self._mark else each for each in self.used)
+
+    @property
+    def _by_cluster(self) -> Mapping[str, Destination]:
+        return {cluster_of(key): reached(key) for key in self.keys}
+
+    def _split(self, destination: Destination, weight: int) -> Split:
+        split = super()._split(destination, weight)
+        return split if split.missing else replace(split, cluster=f"{split.cluster}{self._mark}")
 
 
 def _may_be_tag(reference: BackendRef) -> bool:

@@ -1,7 +1,7 @@
 """Host names: what workloads can call services by, where traffic is redirected to their proxies.
 
 HostnameGenerators say the names of real services; kinds of services that none of them is about have a usual one.
-What is known by its tag alone has the tag for its name.
+What is known by its tag alone has the tag for its name, and those that documents give it (`named_addresses`).
 """
 
 from __future__ import annotations
@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
+from cp.model.hosts import is_ip
 from cp.model.memo import ByIdentity, Memo
 from cp.resources.checks import is_domain
 from cp.resources.hostname_generator import Template, render
 from cp.resources.resource import Resource
 from cp.resources.world import Table, World
+from cp.translate.view.named_addresses import name_of_tag
 from cp.translate.view.outbound_address import OutboundAddress
 from cp.translate.view.vips import VirtualAddresses, vips
 from generators.proxy import Hosts
@@ -76,9 +78,10 @@ def _named(addresses: VirtualAddresses, generators: Table) -> Iterator[tuple[str
     for service, address in addresses.services:
         yield from ((name, address) for name in _names(service, generators))
     for tag, address in addresses.tagged:
-        name = f"{tag.replace('_', '.').lower()}.mesh"
-        if is_domain(name):
+        name = name_of_tag(tag)
+        if name is not None:
             yield name, address
+    yield from ((port.name, address) for address, port in addresses.named if not is_ip(port.name))
 
 
 def _names(service: Resource, generators: Table) -> Iterator[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 from cp.identity.identities import answers_with_tls, identity_of, workload_ids
 from cp.identity.security import MeshSecurity, security_of
@@ -34,6 +34,9 @@ _OLD: Final = {"TLS10": "TLSv1_0", "TLS11": "TLSv1_1"}
 """Versions below Envoy's default for clients, by what a MeshTLS may have for the newest."""
 
 _SHORT: Final = {"MeshService": "ms", "MeshExternalService": "mes", "MeshMultiZoneService": "mzms"}
+ServiceAndPort: TypeAlias = tuple[Resource, Any] | None
+"""Of a destination; None for one by tags, and where either is missing."""
+
 _LABEL: Final = 62
 """The most characters of a name in a label of a server name: one less than DNS allows."""
 
@@ -100,12 +103,13 @@ def with_tls(backend: Backend, world: World, mesh: str, destination: Destination
     ports = ports_behind(world, mesh, destination)
     if not _answer_with_tls(world, mesh, ports):
         return backend
-    uris = _identities_behind(world, mesh, destination, ports)
+    service_and_port = service_of(world, destination)
+    uris = _identities_behind(world, mesh, destination, service_and_port, ports)
     tls = MeshTls(
         mesh,
         tuple(map(CertificateName, uris)) or _anybody(caller.domains),
         domain=_only_domain(uris, caller.domains),
-        sni=server_name(world, mesh, destination),
+        sni=_server_name(mesh, destination, service_and_port),
         oldest=caller.oldest,
         newest=_NEWEST,
     )
@@ -118,9 +122,18 @@ def _only_domain(uris: Iterable[str], domains: Collection[str]) -> str:
     return next(iter(named)) if len(domains) > 1 and len(named) == 1 and named <= set(domains) else ""
 
 
-def tls_of_caller(world: World, dataplane: Resource, tls: CallerTls | None) -> CallerTls | None:
-    """How one proxy of a mesh calls others: without TLS where it has no certificate and will have none."""
-    return tls if tls is not None and has_certificate(world, dataplane) else None
+def tls_of_caller(
+    world: World, dataplane: Resource, tls: CallerTls | None, *, is_certified_client: bool
+) -> CallerTls | None:
+    """How one proxy of a mesh calls others: without TLS where it has no certificate and will have none.
+
+    `is_certified_client`: it is a gRPC client without a proxy whose library finds certificates.
+    """
+    if tls is None:
+        return None
+    if is_grpc_client(dataplane):
+        return tls if is_certified_client and identity_of(world, dataplane) is not None else None
+    return tls if has_certificate(world, dataplane) else None
 
 
 def has_certificate(world: World, dataplane: Resource) -> bool:
@@ -158,18 +171,38 @@ class _TrustOfMeshes(Memo[World, str, Trust | None]):
         return Trust(key, tuple(TrustDomain(bundle.domain, bundle.certificates) for bundle in security.bundles))
 
 
+def trust_of_grpc_clients(world: World, mesh: str) -> Trust | None:
+    """The roots that gRPC clients without a proxy trust, all of them for every name: their libraries know no domains.
+
+    So there are only those of the domains in which the mesh itself signs, and nobody else can say to be one of it.
+    """
+    return world.recall(_TrustOfGrpcClients, mesh)
+
+
+class _TrustOfGrpcClients(Memo[World, str, Trust | None]):
+    def basis(self, source: World, key: str) -> MeshSecurity | None:
+        return security_of(source, key)
+
+    def work_out(self, source: World, key: str) -> Trust | None:
+        security = security_of(source, key)
+        own = () if security is None else security.own_domains
+        if security is None or not own:
+            return None
+        roots = "".join(bundle.certificates for bundle in security.bundles if bundle.domain in own)
+        return Trust(key, (TrustDomain(own[0], roots),))
+
+
 def domains_of(security: MeshSecurity, mesh: str) -> tuple[str, ...]:
     """The trust domains of a mesh. Before its first authority is there, that is the one that it will have."""
     return tuple(bundle.domain for bundle in security.bundles) or (mesh,)
 
 
-def server_name(world: World, mesh: str, destination: Destination) -> str:
+def _server_name(mesh: str, destination: Destination, service_and_port: ServiceAndPort) -> str:
     """The server name (SNI) by which a destination is called. Kuma makes the same, and permissions may match it."""
     identity = destination.identity
     if identity is None:
         tags = ",".join(f"{name}={value}" for name, value in sorted((*destination.tags, ("mesh", mesh))))
         return f"{destination.service}{{{tags}}}"
-    service_and_port = service_of(world, destination)
     port = 0 if service_and_port is None else service_and_port[1].port
     return _name_of_service(identity, port)
 
@@ -193,13 +226,16 @@ def _anybody(domains: Iterable[str]) -> tuple[CertificateName, ...]:
 
 
 def _identities_behind(
-    world: World, mesh: str, destination: Destination, ports: Collection[DataplanePort]
+    world: World,
+    mesh: str,
+    destination: Destination,
+    service_and_port: ServiceAndPort,
+    ports: Collection[DataplanePort],
 ) -> tuple[str, ...]:
     """The names of those who may answer for a destination, as their certificates have them.
 
     A service that lists them has these. Otherwise they are those of the proxies behind it, now and soon (record 0057).
     """
-    service_and_port = service_of(world, destination)
     listed = getattr(service_and_port[0].spec, "identities", None) if service_and_port is not None else None
     if service_and_port is not None and listed:
         return tuple(sorted(set(_listed(service_and_port[0].mesh, listed))))

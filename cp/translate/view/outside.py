@@ -1,11 +1,11 @@
-"""Services outside the mesh: what a MeshExternalService comes to, or why it cannot be served.
+"""Services outside the mesh: what a MeshExternalService or an ExternalService comes to, or why it cannot be served.
 
-See record 0032.
+An ExternalService, which is the older kind, is read as a MeshExternalService that says the same (records 0032, 0075).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,16 +17,19 @@ from cp.model.names import Key
 from cp.model.secret_names import kept_from
 from cp.model.violation import Violation, join
 from cp.resources import services
+from cp.resources.dataplane import ZONE_TAG
 from cp.resources.resource import Resource
 from cp.resources.sources import DataSource, decoded
 from cp.resources.tls import ENVOY_VERSIONS
 from cp.resources.world import World
-from generators.proxy import CertificateName, Endpoint, Locality, Material, Tls
+from generators.proxy import CertificateName, Endpoint, Locality, Material, Tags, Tls
 
-EXTERNAL: Final = "MeshExternalService"
+EXTERNAL: Final = services.MESH_EXTERNAL_SERVICE.name
+LEGACY_EXTERNAL: Final = services.EXTERNAL_SERVICE.name
 SECRET: Final = "Secret"  # noqa: S105  # a kind of resource
 
-_VERIFICATION: Final = "spec.tls.verification"
+_VERIFICATION: Final[Mapping[str, str]] = {EXTERNAL: "spec.tls.verification", LEGACY_EXTERNAL: "networking.tls"}
+"""Where a document says how servers are verified. The fields there have the same names in both kinds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +37,16 @@ class ExternalDestination:
     """A service outside the mesh, as Envoy has to know it."""
 
     endpoints: tuple[Endpoint, ...] = ()
-    tls: Tls | None = None
     faults: tuple[Violation, ...] = ()
     """Why it cannot be served. Then nobody is told of the rest."""
 
     secrets: tuple[str, ...] = ()
     """Those on which it depends, be they there or not."""
+
+    @property
+    def tls(self) -> Tls | None:
+        """How TLS is spoken with the first endpoint; None: not at all."""
+        return self.endpoints[0].tls if self.endpoints else None
 
     @property
     def names(self) -> frozenset[Name]:
@@ -48,7 +55,7 @@ class ExternalDestination:
 
     @property
     def reason(self) -> str:
-        return "; ".join(f"{fault.path}: {fault.message}" for fault in self.faults)
+        return "; ".join(f"{fault.path}: {fault.message}" if fault.path else fault.message for fault in self.faults)
 
     @property
     def host(self) -> str:
@@ -57,8 +64,19 @@ class ExternalDestination:
 
 
 def outside(world: World, service: Resource) -> ExternalDestination:
-    """What a MeshExternalService comes to, worked out once until it or one of its secrets changes."""
+    """What a service outside comes to, worked out once until it or one of its secrets changes."""
     return world.recall(_ExternalDestinations, service)
+
+
+def together(destinations: Iterable[ExternalDestination]) -> ExternalDestination:
+    """Several services as one destination. Those that cannot be served are left out, unless none can."""
+    parts = tuple(destinations)
+    served = [part for part in parts if not part.faults]
+    return ExternalDestination(
+        tuple(endpoint for part in served for endpoint in part.endpoints),
+        () if served else tuple(fault for part in parts for fault in part.faults),
+        tuple(dict.fromkeys(secret for part in parts for secret in part.secrets)),
+    )
 
 
 class _ExternalDestinations(Memo[World, Resource, ExternalDestination]):
@@ -74,7 +92,7 @@ class _ExternalDestinations(Memo[World, Resource, ExternalDestination]):
 
 def _secret_names(service: Resource) -> tuple[str, ...]:
     """The secrets that a service names, also where its TLS is not enabled."""
-    tls = service.spec.tls
+    tls = service.derived(_spec).tls
     verification = tls.verification if tls is not None else None
     if verification is None:
         return ()
@@ -82,12 +100,40 @@ def _secret_names(service: Resource) -> tuple[str, ...]:
     return tuple(source.secret for source in sources if source is not None and source.secret is not None)
 
 
+def _spec(service: Resource) -> services.MeshExternalService:
+    """What a service outside says, in the newer form."""
+    spec: services.MeshExternalService = service.spec if service.type == EXTERNAL else _newer(service.spec)
+    return spec
+
+
+def _newer(service: services.ExternalService) -> services.MeshExternalService:
+    """An ExternalService as a MeshExternalService. The port by which workloads call it is not in it."""
+    networking = service.networking or services.LegacyNetworking()
+    endpoint = services.ExternalEndpoint(networking.host, networking.port)
+    return services.MeshExternalService(endpoints=[endpoint], tls=_newer_tls(networking.tls or services.LegacyTls()))
+
+
+def _newer_tls(tls: services.LegacyTls) -> services.ExternalTls:
+    """Without `caCert` nobody is verified, and a certificate of the client needs its key, as in Kuma."""
+    is_whole = tls.client_cert is not None and tls.client_key is not None
+    mode: services.VerificationMode = "SkipSAN" if tls.skip_hostname_verification else "Secured"
+    verification = services.Verification(
+        mode="SkipAll" if tls.ca_cert is None else mode,
+        server_name=tls.server_name,
+        ca_cert=tls.ca_cert,
+        client_cert=tls.client_cert if is_whole else None,
+        client_key=tls.client_key if is_whole else None,
+    )
+    return services.ExternalTls(tls.enabled, allow_renegotiation=tls.allow_renegotiation, verification=verification)
+
+
 class _Reading:
     """One service that is being read, with every fault that turns up."""
 
     def __init__(self, world: World, service: Resource) -> None:
         self._world, self._mesh, self._service = world, service.mesh, service.key
-        self._spec: services.MeshExternalService = service.spec
+        self._spec = service.derived(_spec)
+        self._tags = _tags(service)
         self._faults: list[Violation] = []
         self._secrets: dict[str, None] = {}
 
@@ -102,12 +148,18 @@ class _Reading:
             return ExternalDestination(faults=(fault,))
         spoken = self._spec.tls
         tls = self._tls(spoken) if spoken is not None and spoken.enabled is True else None
-        endpoints = tuple(self._endpoint(endpoint) for endpoint in self._spec.endpoints)
-        return ExternalDestination(endpoints, tls, tuple(self._faults), tuple(self._secrets))
+        endpoints = tuple(self._endpoint(endpoint, tls) for endpoint in self._spec.endpoints)
+        return ExternalDestination(endpoints, tuple(self._faults), tuple(self._secrets))
 
-    def _endpoint(self, endpoint: services.ExternalEndpoint) -> Endpoint:
-        locality = Locality(priority=endpoint.priority or 0)
-        return Endpoint(endpoint.address, endpoint.port or 0, locality=locality, host=self._host(endpoint))
+    def _endpoint(self, endpoint: services.ExternalEndpoint, tls: Tls | None) -> Endpoint:
+        return Endpoint(
+            endpoint.address,
+            endpoint.port or 0,
+            locality=Locality(dict(self._tags).get(ZONE_TAG, ""), priority=endpoint.priority or 0),
+            tags=self._tags,
+            host=self._host(endpoint),
+            tls=tls,
+        )
 
     def _host(self, endpoint: services.ExternalEndpoint) -> str:
         tls = self._spec.tls
@@ -191,4 +243,10 @@ class _Reading:
         return Material(source.inline_string.reveal() if source.inline_string is not None else "")
 
     def _fault(self, path: str, fault: Violation) -> None:
-        self._faults.append(fault.at(join(_VERIFICATION, path)))
+        self._faults.append(fault.at(join(_VERIFICATION[self._service.type], path)))
+
+
+def _tags(service: Resource) -> Tags:
+    """The tags of an ExternalService. The newer kind has none."""
+    tags = service.spec.tags or {} if service.type == LEGACY_EXTERNAL else {}
+    return tuple(sorted(tags.items()))

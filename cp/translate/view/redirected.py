@@ -22,6 +22,7 @@ from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.translate.view.named import named
 from cp.translate.view.outbound_address import OutboundAddress
+from cp.translate.view.reachability import Reach, reach_of
 from cp.translate.view.references import referred
 from cp.translate.view.services import destination_of
 from cp.translate.view.vips import NETWORK, TAG_PORT, VirtualAddresses, vips
@@ -32,8 +33,8 @@ OUTBOUND_PORT: Final = 15001
 
 Place: TypeAlias = tuple[str, int]
 _Settings: TypeAlias = tuple[bytes, str, str, str, bool]
-_Of: TypeAlias = tuple[_Settings, frozenset[Place]]
-"""The settings of some dataplanes, and those virtual addresses that are inbounds of theirs."""
+_Of: TypeAlias = tuple[_Settings, frozenset[Place], Reach | None]
+"""The settings of some dataplanes, those virtual addresses that are inbounds of theirs, and what they reach."""
 
 _Subject: TypeAlias = tuple[World, Resource]
 """A World, and any of its dataplanes with these settings."""
@@ -78,7 +79,8 @@ def virtual_outbounds(world: World, dataplane: Resource) -> tuple[OutboundAddres
     """What a dataplane can call at virtual addresses."""
     addresses = vips(world, dataplane.mesh).addresses
     own = frozenset(place for place in dataplane.derived(_own_places) if place[0] in addresses)
-    return world.derived(_VirtualOutbounds).get((world, dataplane), (dataplane.derived(_settings), own))
+    key = dataplane.derived(_settings), own, reach_of(world, dataplane)
+    return world.derived(_VirtualOutbounds).get((world, dataplane), key)
 
 
 class _VirtualOutbounds(SharingMemo[_Subject, _Of, tuple[OutboundAddress, ...]]):
@@ -90,7 +92,7 @@ class _VirtualOutbounds(SharingMemo[_Subject, _Of, tuple[OutboundAddress, ...]])
 
     def work_out(self, source: _Subject, key: _Of) -> tuple[OutboundAddress, ...]:
         world, dataplane = source
-        addresses = _listenings(world, dataplane, *self.basis(source, key))
+        addresses = _listenings(world, dataplane, *self.basis(source, key), key[2])
         if is_grpc_client(dataplane):
             return named(addresses, dataplane.zone)
         return tuple(listening for listening in addresses if (listening.address, listening.port) not in key[1])
@@ -115,24 +117,37 @@ def _mode(world: World, mesh: str) -> str:
     return (services and services.mode) or "Disabled"
 
 
-def _listenings(world: World, dataplane: Resource, of_mesh: VirtualAddresses, mode: str) -> Iterator[OutboundAddress]:
-    listed = _listed(dataplane)
-    for name, address in of_mesh.tagged if mode != "Exclusive" else ():
-        if not listed or name in listed:
-            yield OutboundAddress(address, TAG_PORT, Destination(name), is_bound=False)
+def _listenings(
+    world: World, dataplane: Resource, of_mesh: VirtualAddresses, mode: str, reach: Reach | None
+) -> Iterator[OutboundAddress]:
+    if mode != "Exclusive":
+        listed = _listed(dataplane) or (None if reach is None else reach.called)
+        of_tags = _by_tag(of_mesh, is_grpc=is_grpc_client(dataplane))
+        yield from (address for address in of_tags if listed is None or address.destination.service in listed)
     reached = _reached(world, dataplane, mode)
     for service, address in of_mesh.services:
+        if reached is None and reach is not None and service.type == _MESH_SERVICE and service.key not in reach.called:
+            continue
         for port in service.spec.ports or ():
             if reached is None or {None, port.port} & reached.get(service, _NO_PORTS):
                 yield OutboundAddress(address, port.port, destination_of(service, port), is_bound=False)
 
 
-def _listed(dataplane: Resource) -> frozenset[str]:
-    """The tags that it says it reaches; without any, all."""
+def _by_tag(of_mesh: VirtualAddresses, *, is_grpc: bool) -> Iterator[OutboundAddress]:
+    """What is called by tags. A gRPC client knows no names but those of services."""
+    for tag, address in of_mesh.tagged:
+        yield OutboundAddress(address, TAG_PORT, Destination(tag), is_bound=False)
+    for address, port in () if is_grpc else of_mesh.named:
+        yield OutboundAddress(address, port.port, port.destination, is_bound=False)
+
+
+def _listed(dataplane: Resource) -> frozenset[str] | None:
+    """The tags that it says it reaches; None if it says nothing of them."""
     proxying = redirection(dataplane)
-    return frozenset((proxying and proxying.reachable_services) or ())
+    return frozenset((proxying and proxying.reachable_services) or ()) or None
 
 
+_MESH_SERVICE: Final = "MeshService"
 _NO_PORTS: Final[frozenset[int | None]] = frozenset()
 
 

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from typing import Any, Final
 
 from cp.model.hosts import is_ip
 from cp.model.names import Destination, kri
-from cp.resources.dataplane import SERVICE_TAG
+from cp.model.violation import Violation
+from cp.resources.dataplane import PROTOCOL_TAG, SERVICE_TAG
 from cp.resources.resource import Resource
-from cp.resources.world import World
+from cp.resources.world import Table, World
 from cp.translate.view.dataplanes import DataplanePort, ports
-from cp.translate.view.outside import EXTERNAL, ExternalDestination, outside
+from cp.translate.view.outside import EXTERNAL, LEGACY_EXTERNAL, ExternalDestination, outside, together
 from generators.envoy.names import subset_cluster
 from generators.proxy import Backend, Endpoint, Endpoints, Locality, Protocol
 
-LEGACY_EXTERNAL = "ExternalService"
+NOTHING_WITHHELD: Final[frozenset[str]] = frozenset()
 
+_WITHHELD: Final = ExternalDestination(
+    faults=(Violation("", "no TrafficPermission lets this proxy call it", "permit it, or take the call away"),)
+)
 _CARRIED = {  # the protocols that a service of each protocol can be called by, the best first
     "grpc": ("grpc", "http2", "tcp"),
     "http2": ("http2", "tcp"),
@@ -60,17 +65,23 @@ def service_of(world: World, destination: Destination) -> tuple[Resource, Any] |
 def exists(world: World, mesh: str, destination: Destination) -> bool:
     if destination.is_real:
         return service_of(world, destination) is not None
-    return bool(_tagged(world, mesh, destination))
+    return bool(_tagged(world, mesh, destination) or external_services(world, mesh, destination))
 
 
-def unserved(world: World, mesh: str, destination: Destination) -> Resource | None:
-    """The ExternalService that a destination means, which is not served; None if inbounds have the tags instead."""
-    if destination.is_real or exists(world, mesh, destination):
-        return None
-    legacy = world.table(LEGACY_EXTERNAL, mesh)
-    return next(
-        (service for service in legacy if (service.spec.tags or {}).get(SERVICE_TAG) == destination.service), None
-    )
+def external_services(world: World, mesh: str, destination: Destination) -> tuple[Resource, ...]:
+    """The ExternalServices that a destination by tags means; none if inbounds have the tags, as these come first."""
+    if destination.is_real:
+        return ()
+    named = world.table(LEGACY_EXTERNAL, mesh).derived(_by_service).get(destination.service, ())
+    carrying = tuple(service for service in named if set(destination.tags) <= service.spec.tags.items())
+    return () if carrying and _tagged(world, mesh, destination) else carrying
+
+
+def _by_service(table: Table) -> Mapping[str, list[Resource]]:
+    by_service: dict[str, list[Resource]] = {}
+    for service in table:
+        by_service.setdefault((service.spec.tags or {}).get(SERVICE_TAG, ""), []).append(service)
+    return by_service
 
 
 def protocol_of(world: World, mesh: str, destination: Destination) -> Protocol:
@@ -78,7 +89,9 @@ def protocol_of(world: World, mesh: str, destination: Destination) -> Protocol:
     if destination.is_real:
         service_and_port = service_of(world, destination)
         return _protocol(service_and_port[1].app_protocol if service_and_port else None)
-    return _protocol(_common({port.protocol for port in _tagged(world, mesh, destination)}))
+    outside_services = external_services(world, mesh, destination)
+    spoken = {service.spec.tags.get(PROTOCOL_TAG, "").lower() for service in outside_services}
+    return _protocol(_common(spoken or {port.protocol for port in _tagged(world, mesh, destination)}))
 
 
 def cluster_name(destination: Destination) -> str:
@@ -88,22 +101,31 @@ def cluster_name(destination: Destination) -> str:
     return subset_cluster(destination.service, destination.tags)
 
 
-def backend_of(world: World, mesh: str, destination: Destination) -> Backend:
-    outside = outside_of(world, destination)
+def backend_of(
+    world: World, mesh: str, destination: Destination, withheld: AbstractSet[str] = NOTHING_WITHHELD
+) -> Backend:
+    """The cluster of a destination. `withheld`: the ExternalServices that the caller may not call."""
+    outside = outside_of(world, mesh, destination, withheld)
     return Backend(
         cluster=cluster_name(destination),
         service=destination.service,
         protocol=protocol_of(world, mesh, destination),
         subset=destination.tags,
         external=() if outside is None else outside.endpoints,
-        tls=None if outside is None else outside.tls,
     )
 
 
-def outside_of(world: World, destination: Destination) -> ExternalDestination | None:
+def outside_of(
+    world: World, mesh: str, destination: Destination, withheld: AbstractSet[str] = NOTHING_WITHHELD
+) -> ExternalDestination | None:
     """The external destination behind a destination; None for one inside the mesh, and where the service is missing."""
     identity = destination.identity
-    if identity is None or identity.type != EXTERNAL or (service := world.find(identity)) is None:
+    if identity is None:
+        services = external_services(world, mesh, destination)
+        permitted = [service for service in services if service.name not in withheld]
+        parts = [outside(world, service) for service in permitted]
+        return together(parts or [_WITHHELD]) if services else None
+    if identity.type != EXTERNAL or (service := world.find(identity)) is None:
         return None
     return outside(world, service)
 
@@ -122,6 +144,11 @@ def ports_behind(world: World, mesh: str, destination: Destination) -> list[Data
     if service_and_port is not None:
         return _behind(world, *service_and_port)
     return [] if destination.is_real else _tagged(world, mesh, destination)
+
+
+def ports_behind_service(world: World, service: Resource) -> Iterator[DataplanePort]:
+    """The inbounds behind any port of a real service."""
+    return (inbound for port in service.spec.ports or () for inbound in _behind(world, service, port))
 
 
 def _behind(world: World, service: Resource, port: Any) -> list[DataplanePort]:

@@ -16,13 +16,16 @@ from ipaddress import AddressValueError, IPv4Address
 from itertools import chain
 from typing import Final, TypeAlias
 
+from cp.model.hosts import is_ip
 from cp.model.memo import Memo
 from cp.resources.dataplane import SERVICE_TAG
 from cp.resources.resource import Resource
 from cp.resources.world import Table, World
 from cp.translate.view.dataplanes import ports
+from cp.translate.view.named_addresses import USUAL_PORT, NamedPort, name_of_tag, named_ports
+from cp.translate.view.outside import LEGACY_EXTERNAL
 
-TAG_PORT: Final = 80
+TAG_PORT: Final = USUAL_PORT
 """The port of a service that is known by its tag alone."""
 
 _OF_TAGS: Final = 240
@@ -52,6 +55,8 @@ class VirtualAddresses:
     """Those of `kuma.io/service` tags, by their values."""
 
     addresses: frozenset[str]
+    named: tuple[tuple[str, NamedPort], ...] = ()
+    """Those of names that documents give to what is called by tags, for each of their ports."""
 
 
 def vips(world: World, mesh: str) -> VirtualAddresses:
@@ -71,15 +76,25 @@ class _ServiceAddresses(Memo[World, str, _Addresses]):
 class _VirtualAddresses(Memo[World, str, VirtualAddresses]):
     """All virtual addresses of each mesh."""
 
-    def basis(self, source: World, key: str) -> tuple[_Addresses, tuple[str, ...]]:
-        tags = source.table("Dataplane", key).derived(_service_tags)
-        return source.recall(_ServiceAddresses, key), tags
+    def basis(self, source: World, key: str) -> tuple[_Addresses, tuple[str, ...], tuple[NamedPort, ...]]:
+        of_inbounds = source.table("Dataplane", key).derived(_service_tags)
+        outside = source.table(LEGACY_EXTERNAL, key).derived(_tags_of_services)
+        tags = tuple(sorted({*of_inbounds, *outside})) if outside else of_inbounds
+        return source.recall(_ServiceAddresses, key), tags, named_ports(source, key)
 
     def work_out(self, source: World, key: str) -> VirtualAddresses:
-        services, tags = self.basis(source, key)
+        services, tags, ports = self.basis(source, key)
         taken = {address for _, address in services}
         tagged = tuple(_assigned(tags, _OF_TAGS, taken, {}))
-        return VirtualAddresses(services, tagged, frozenset(taken.union(address for _, address in tagged)))
+        taken.update(address for _, address in tagged)
+        by_name = {name: address for tag, address in tagged if (name := name_of_tag(tag)) is not None}
+        names = [name for name in dict.fromkeys(port.name for port in ports) if name not in by_name]
+        written = {name: name for name in names if is_ip(name)}
+        by_name |= dict(_assigned(names, _OF_TAGS, {*taken, *written}, written))
+        of_tags = {(address, TAG_PORT) for _, address in tagged}
+        placed = ((by_name[port.name], port) for port in ports)
+        named = tuple((address, port) for address, port in placed if (address, port.port) not in of_tags)
+        return VirtualAddresses(services, tagged, frozenset(taken.union(address for address, _ in named)), named)
 
 
 def _tables(world: World, mesh: str) -> tuple[Table, ...]:
@@ -89,6 +104,10 @@ def _tables(world: World, mesh: str) -> tuple[Table, ...]:
 
 def _service_tags(table: Table) -> tuple[str, ...]:
     return tuple(sorted({value for name, value in table.derived(ports).by_tag if name == SERVICE_TAG}))
+
+
+def _tags_of_services(table: Table) -> tuple[str, ...]:
+    return tuple(sorted({service.spec.tags[SERVICE_TAG] for service in table}))
 
 
 def _of_services(tables: Iterable[Table]) -> Iterator[tuple[Resource, str]]:

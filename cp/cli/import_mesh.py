@@ -1,0 +1,144 @@
+"""`koguma import`: whole meshes from another control plane, or from its export, into ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Final
+
+import typer
+
+from cp.cli.connection import ApiConnection, source_connection
+from cp.cli.findings import print_findings
+from cp.cli.meshes import MeshFiles, must_be_shown, read, texts_of, with_engines, with_fields
+from cp.cli.options import EngineOfMeshes, SourceAuthorityFile, SourceTokenFile, TextFormat, TextOutput
+from cp.cli.resources import WOULD_BE, applied, parts, would_be_applied
+from cp.cli.waiting import WrittenResources
+from cp.cli.write_report import WriteReport
+from cp.client.client import Client
+from cp.client.files import FileDocument, file_texts
+from cp.client.problem import Problem
+from cp.model.names import Key
+from cp.model.wording import printable
+
+_NOT_ENFORCED: Final = "not-enforced"
+_WHY_IN_THIS_ORDER: Final = "the Dataplanes come last, when all that is for them is there"
+
+From = Annotated[
+    str,
+    typer.Argument(
+        metavar="FILE|DIR|-|URL", help="An export of meshes, or the URL of the HTTP API of a Kuma control plane."
+    ),
+]
+OneMesh = Annotated[
+    str | None, typer.Option("--mesh", "-m", help="Import only this mesh. Default: all meshes.", show_default=False)
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be imported, and write nothing.")]
+NoDataplanes = Annotated[
+    bool, typer.Option("--no-dataplanes", help="Leave out the Dataplanes, where proxies register themselves.")
+]
+
+WithKeys = Annotated[
+    bool,
+    typer.Option(
+        "--with-keys", help="Import also what a control plane signs with: keys for tokens, and those of authorities."
+    ),
+]
+
+
+def import_mesh(  # noqa: PLR0913  # an option each
+    source: From,
+    *,
+    mesh: OneMesh = None,
+    no_dataplanes: NoDataplanes = False,
+    dry_run: DryRun = False,
+    with_keys: WithKeys = False,
+    engine: EngineOfMeshes = None,
+    source_token_file: SourceTokenFile = None,
+    source_ca_cert_file: SourceAuthorityFile = None,
+    output: TextOutput = TextFormat.TEXT,
+    api: ApiConnection,
+) -> None:
+    """Bring whole meshes from Kuma into a control plane, with a list of what will not work there.
+
+    All resources are checked first. If one of them is invalid all that is wrong is told, and none is written.
+    They are written at once or, if they are too large for that, in several requests: run it again if one fails.
+    """
+    is_url = source.startswith(("http://", "https://"))
+    there = source_connection(source, source_token_file, source_ca_cert_file) if is_url else None
+    files = _files(source, mesh or "", there, with_keys=with_keys)
+    must_be_shown(files, "nothing was imported")
+    files, taken = with_engines(files, None if engine is None else engine.value)
+    chosen = (each for each in files.documents if not (no_dataplanes and each.document.key.type == "Dataplane"))
+    documents = [_with_own_policies(each) if each.document.key.type == "Mesh" else each for each in chosen]
+    if not files.report.is_valid:
+        print_findings(files.report.errors)
+        raise Problem("nothing was imported", "Mend what is named above, or leave it out.")
+    if not documents:
+        raise Problem("there is nothing to import", "Name an export with resources, and a mesh that is in it.")
+    in_order = sorted(documents, key=_place)
+    if (requests := len(list(parts(in_order)))) > 1:
+        text = f"in {requests} requests, one after the other: {_WHY_IN_THIS_ORDER}"
+        typer.echo(text, err=output is not TextFormat.TEXT)
+    report = WriteReport(output)
+    with api.client() as client:
+        for key, outcome in _outcomes(client, in_order, dry_run=dry_run):
+            report.add(key, outcome, printable(f"{WOULD_BE[outcome] if dry_run else outcome}: {key}"))
+    if report.is_data:
+        report.more |= {"notes": list(taken), "willNotWork": [line.strip() for line in _reasons(files)]}
+        report.print_all()
+        return
+    for line in (*taken, *what_will_not_work(files)):
+        typer.echo(printable(line))
+
+
+def _files(source: str, mesh: str, there: ApiConnection | None, *, with_keys: bool) -> MeshFiles:
+    if there is None:
+        return read(file_texts([source]), mesh, with_keys=with_keys)
+    with there.client() as client:
+        return read(list(texts_of(client, mesh, with_keys=with_keys)), mesh, with_keys=with_keys)
+
+
+def _place(each: FileDocument) -> int:
+    """Meshes first, as all else is in them; Dataplanes last, as proxies are served from then on."""
+    return {"Mesh": 0, "Dataplane": 2}.get(each.document.key.type, 1)
+
+
+def _with_own_policies(mesh: FileDocument) -> FileDocument:
+    """A Mesh that gets no policies of ours when it is made: what it had is imported with it."""
+    fields = {"skipCreatingInitialPolicies": ["*"]}
+    return mesh if fields.items() <= mesh.document.data.items() else with_fields(mesh, fields)
+
+
+def _outcomes(client: Client, documents: list[FileDocument], *, dry_run: bool) -> Iterable[tuple[Key, str]]:
+    """The outcome of each document. A dry run goes first, so that a rejection leaves nothing half written."""
+    would_be = list(would_be_applied(client, documents))
+    return would_be if dry_run else _written(client, documents)
+
+
+def _written(client: Client, documents: list[FileDocument]) -> Iterator[tuple[Key, str]]:
+    """The outcome of each document. If a request fails, those before it are done."""
+    done = 0
+    try:
+        for outcome in applied(client, documents, WrittenResources()):
+            done += 1
+            yield outcome
+    except Problem as problem:
+        if done == 0:
+            raise
+        message = f"{problem.message}; {done} of {len(documents)} resources are imported"
+        hint = "Run the same command again: those are left as they are, and the others follow."
+        raise Problem(message, " ".join(filter(None, (problem.hint, hint))), problem.status) from None
+
+
+def what_will_not_work(files: MeshFiles) -> Iterator[str]:
+    """What Koguma does not do of all this, with the reason."""
+    reasons = list(_reasons(files))
+    if reasons:
+        yield ""
+        yield "what will not work:"
+        yield from (f"  {reason}" for reason in reasons)
+
+
+def _reasons(files: MeshFiles) -> Iterator[str]:
+    yield from (f"{each.documents}: {each.reason}" for each in files.left_out)
+    yield from (str(finding) for finding in files.report.findings if finding.code == _NOT_ENFORCED)

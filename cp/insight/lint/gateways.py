@@ -1,0 +1,184 @@
+"""Builtin gateways: listeners that nobody can reach or that lead nowhere, routes that nobody takes, certificates.
+
+What is said of a listener is said at its place in the MeshGateway. All proxies of a MeshGateway have the same
+listeners, so one of them is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from cp.identity.authority import expiry_of
+from cp.identity.certificates import names_of_server
+from cp.insight.lint.codes import FindingReason, finding_about
+from cp.insight.lint.gateway_routes import (
+    fitting_listeners,
+    hostnames_not_taken,
+    is_for_gateways,
+    selected_listeners,
+)
+from cp.insight.lint.survey import MeshSurvey, items_of
+from cp.insight.lint.walk import HTTP_ROUTE
+from cp.model.hosts import ANY_HOST
+from cp.model.paths import step
+from cp.model.violation import Finding
+from cp.resources.resource import Resource
+from cp.resources.targets import GATEWAY
+from cp.rules.matching import match, top_of
+from cp.rules.matching.profile import gateway_of, gateways_alike
+from cp.translate.view.gateways import ServedListener, ServedPort, served_gateway
+
+_LONG: Final = 30 * 86_400.0
+_PART: Final = 0.2
+"""Of the life of a certificate: one that is made for less than half a year is not told of from its first day."""
+
+_CROSS_MESH: Final = "crossMesh"
+_SERVICE_KINDS: Final = frozenset({"Dataplane", "MeshSubset", "MeshService", "MeshServiceSubset"})
+
+
+def listeners(survey: MeshSurvey) -> Iterator[Finding]:
+    """Listeners that are not served, with the reason, and certificates that clients will not believe."""
+    for gateway in _gateways(survey):
+        served = served_gateway(survey.world, gateway)
+        for fault in served.faults:
+            if not fault.path.endswith(_CROSS_MESH):  # that is told as not enforced
+                text = f"this listener is not served: {fault.message}"
+                yield finding_about(gateway, FindingReason("listener-not-served", text, fault.path, fault.hint))
+        for port in served.ports:
+            for listener in port.listeners:
+                yield from _certificates(gateway, listener, survey.now)
+
+
+def unreachable(survey: MeshSurvey) -> Iterator[Finding]:
+    """MeshGateways without a proxy, proxies without a MeshGateway, and those that several fit alike."""
+    selecting: set[Resource] = set()
+    for proxy in survey.proxies:
+        if proxy.dataplane.spec.is_builtin_gateway:
+            alike = gateways_alike(survey.world, proxy.dataplane)
+            selecting |= set(alike)
+            yield from _of_proxy(proxy.dataplane, alike)
+    for gateway in _gateways(survey):
+        if gateway not in selecting and gateway.mesh in survey.meshes:
+            text = "configures no Dataplane, so nobody can reach its listeners"
+            hint = "compare `selectors` with the tags under `networking.gateway` of Dataplanes of the type BUILTIN"
+            yield finding_about(gateway, FindingReason("gateway-without-proxy", text, "selectors", hint))
+
+
+def without_routes(survey: MeshSurvey) -> Iterator[Finding]:
+    """Listeners to which no route belongs."""
+    for gateway, result in survey.gateways.items():
+        by_listener = result.hosts_by_listener()
+        for port in result.served.ports:
+            for listener in port.listeners:
+                if not any(host.route_rules for host in by_listener.get(listener.index, ())):
+                    yield finding_about(gateway, _no_routes(port, listener))
+
+
+def hostnames(survey: MeshSurvey) -> Iterator[Finding]:
+    """Hostnames of routes that no listener takes, of items that have others too."""
+    for policy in survey.world:
+        fitting = fitting_listeners(policy, selected_listeners(survey, policy)) if is_for_gateways(policy) else []
+        for item in items_of(policy) if fitting else ():
+            lost = list(hostnames_not_taken(item, fitting))
+            if len(lost) < len(item.layer.conf.get("hostnames") or ()) or policy not in survey.judged_set:
+                yield from (finding_about(policy, reason) for reason in lost)
+
+
+def preferred(survey: MeshSurvey) -> Iterator[Finding]:
+    """Policies that select builtin gateways by something else than their MeshGateway."""
+    for policy in survey.world:
+        kind = survey.policies.get(policy.type)
+        top = None if kind is None else top_of(policy)
+        if kind is None or top is None or top.kind not in _SERVICE_KINDS:
+            continue
+        if GATEWAY in (*kind.targets.top, *kind.targets.top_system):
+            gateway = next(_gateways_selected(survey, policy), None)
+            if gateway is not None:
+                text = f"selects proxies of MeshGateway {gateway.name} by a {top.kind}, which knows no listeners"
+                hint = f"write `kind: MeshGateway` with `name: {gateway.display_name}`, and `tags` for some listeners"
+                yield finding_about(policy, FindingReason("prefer-gateway", text, "spec.targetRef", hint))
+
+
+def ports(survey: MeshSurvey) -> Iterator[Finding]:
+    """Ports of gateways that another Dataplane of the mesh has at the same address."""
+    owners: dict[tuple[str, str, int], Resource] = {}
+    for proxy in survey.proxies:
+        result, net = proxy.proxy_class.gateway, proxy.dataplane.spec.net
+        for port in () if result is None else result.served.ports:
+            owner = owners.setdefault((proxy.dataplane.mesh, net.address or "", port.port), proxy.dataplane)
+            if owner is not proxy.dataplane:
+                text = f"Dataplane {owner.name} has {net.address}:{port.port} too: calls for either reach either"
+                hint = "remove the Dataplane that is gone, or correct its address"
+                yield finding_about(proxy.dataplane, FindingReason("address-shared", text, "networking.gateway", hint))
+
+
+def _gateways(survey: MeshSurvey) -> Iterator[Resource]:
+    return (resource for resource in survey.world if resource.type == GATEWAY)
+
+
+def _certificates(gateway: Resource, listener: ServedListener, now: float | None) -> Iterator[Finding]:
+    for index, certificate in enumerate(listener.certificates):
+        path = step(f"{step('conf.listeners', listener.index)}.tls.certificates", index)
+        reasons = (
+            _ending(certificate.certificate.text, now, path),
+            _names(certificate.certificate.text, listener, path),
+        )
+        yield from (finding_about(gateway, reason) for reason in reasons if reason is not None)
+
+
+def _ending(text: str, now: float | None, path: str) -> FindingReason | None:
+    life = expiry_of(text)
+    if life is None or now is None:
+        return None
+    begins, ends = life
+    hint = "put a new certificate and its key in the place of this one: connections are not closed for it"
+    if now >= ends:
+        return FindingReason("certificate-ended", "this certificate has expired, and clients refuse it", path, hint)
+    if now < ends - min(_LONG, (ends - begins) * _PART):
+        return None
+    days = int((ends - now) // 86_400)
+    return FindingReason("certificate-ends", f"this certificate ends in {days} days", path, hint)
+
+
+def _names(text: str, listener: ServedListener, path: str) -> FindingReason | None:
+    names = names_of_server(text)
+    if not names or listener.hostname == ANY_HOST or any(_is_for(name, listener.hostname) for name in names):
+        return None
+    shown = f"{', '.join(names[:3])}{' and others' if len(names) > 3 else ''}"  # noqa: PLR2004  # so many are enough
+    reason = f"this certificate is for {shown}, and not for {listener.hostname}: clients refuse it"
+    return FindingReason("certificate-for-others", reason, path, f"give one that is for {listener.hostname}")
+
+
+def _is_for(name: str, hostname: str) -> bool:
+    """Whether clients take a certificate's name for a hostname: a `*` stands for one part (RFC 6125, section 6.4.3)."""
+    name = name.lower()
+    return name == hostname or (name.startswith("*.") and hostname.partition(".")[2] == name[2:])
+
+
+def _of_proxy(dataplane: Resource, alike: tuple[Resource, ...]) -> Iterator[Finding]:
+    path = "networking.gateway"
+    if not alike:
+        text = "is a builtin gateway, and no MeshGateway selects it: it listens at no port"
+        hint = "compare its `tags` with the `selectors` of the MeshGateways"
+        yield finding_about(dataplane, FindingReason("proxy-without-gateway", text, path, hint))
+    elif len(alike) > 1:
+        listed = ", ".join(gateway.name for gateway in alike)
+        text = f"the MeshGateways {listed} select it alike, and {alike[0].name} configures it"
+        hint = "give the selector of the one that is meant another tag, or remove the others"
+        yield finding_about(dataplane, FindingReason("gateways-alike", text, path, hint))
+
+
+def _no_routes(port: ServedPort, listener: ServedListener) -> FindingReason:
+    effect = "every request is answered with 404" if port.is_http else "every connection is closed"
+    kind = HTTP_ROUTE if port.is_http else "MeshTCPRoute"
+    hint = f"write a {kind} with this MeshGateway as its `targetRef`, and compare its `tags` and `hostnames`"
+    return FindingReason("no-routes", f"has no route: {effect}", step("conf.listeners", listener.index), hint)
+
+
+def _gateways_selected(survey: MeshSurvey, policy: Resource) -> Iterator[Resource]:
+    for proxy in survey.proxies:
+        matched = match(survey.world, proxy.dataplane).get(policy.type, ())
+        gateway = gateway_of(survey.world, proxy.dataplane)
+        if gateway is not None and any(matched_policy.policy is policy for matched_policy in matched):
+            yield gateway

@@ -1,0 +1,91 @@
+"""Which World a proxy is served from: while a rollout is under way, some are served what it proposes.
+
+Both follow from what is stored. So every process that follows the store serves a proxy from the same World, and
+whoever explains what a proxy is served explains that World (record 0088).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from cp.model.names import Key
+from cp.resources.parse import ParsedDocument, parse
+from cp.resources.resource import Resource
+from cp.resources.rollout import RolloutSpec, changes_of, rollout_key
+from cp.resources.world import World
+
+_Proposals: TypeAlias = Mapping[Key, ParsedDocument | None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidate:
+    """What the resources would be with a rollout, and which proxies of its mesh are served that already."""
+
+    rollout: Resource
+    proposals: _Proposals
+    world: World
+    proxies: frozenset[str]
+    """The names of their Dataplanes."""
+
+    @property
+    def spec(self) -> RolloutSpec:
+        spec: RolloutSpec = self.rollout.spec
+        return spec
+
+    @property
+    def proposal(self) -> str:
+        """What it proposes, in words, for whoever looks at something else."""
+        return f"what rollout {self.spec.number} of mesh {self.rollout.mesh} proposes, which is under way"
+
+
+def candidate_of(world: World, mesh: str) -> Candidate | None:
+    """What a mesh would be with the rollout that is under way in it; None where none is."""
+    return world.derived(_candidates).get(mesh)
+
+
+def assigned_world(world: World, dataplane: Key) -> World:
+    """The World from which a proxy is served."""
+    candidate = candidate_of(world, dataplane.mesh)
+    return candidate.world if candidate is not None and dataplane.name in candidate.proxies else world
+
+
+def rollouts_by_state(world: World, _earlier: Mapping[str, int] | None = None) -> Mapping[str, int]:
+    """How many are under way, by how far they are."""
+    states = Counter(dict.fromkeys(("Going", "Holding", "Paused"), 0))
+    states.update(candidate.spec.state for candidate in world.derived(_candidates).values())
+    return states
+
+
+def rolled_keys(world: World, changed: frozenset[Key]) -> frozenset[Key]:
+    """What was changed, for some proxies or for all, where a rollout is among what was written."""
+    rollouts = [world.get(key) for key in changed if key == rollout_key(key.mesh)]
+    of_rollouts = (each.key(rollout.mesh) for rollout in rollouts if rollout for each in rollout.spec.resources)
+    return changed.union(of_rollouts) if rollouts else changed
+
+
+def _candidates(world: World, earlier: Mapping[str, Candidate] | None) -> Mapping[str, Candidate]:
+    """Those of each mesh. What did not change is taken over, with all that was looked up in it."""
+    candidates = {}
+    for mesh in world.table("Mesh"):
+        rollout = world.get(rollout_key(mesh.name))
+        if rollout is not None and rollout.spec.is_under_way:
+            candidates[mesh.name] = _candidate(world, rollout, (earlier or {}).get(mesh.name))
+    return candidates
+
+
+def _candidate(world: World, rollout: Resource, earlier: Candidate | None) -> Candidate:
+    spec: RolloutSpec = rollout.spec
+    proposals = _proposals(world, rollout, earlier)
+    proposed = world.proposed(proposals, None if earlier is None else earlier.world, without=_candidates)
+    return Candidate(rollout, proposals, proposed, frozenset(spec.proxies))
+
+
+def _proposals(world: World, rollout: Resource, earlier: Candidate | None) -> _Proposals:
+    spec: RolloutSpec = rollout.spec
+    if earlier is not None and (earlier.spec.resources, earlier.spec.content) == (spec.resources, spec.content):
+        return earlier.proposals
+    changes = changes_of(rollout.mesh, spec)
+    return {key: None if document is None else parse(document, world.kinds) for key, document in changes.items()}

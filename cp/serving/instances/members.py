@@ -1,0 +1,211 @@
+"""`Members`: who shares the store with this control plane, and whether the chores are ours.
+
+Each member says every other second that it is there, and at the same time keeps the lease of the chores or tries to
+take it. Who has said nothing for the length of a lease is taken for gone. See record 0083.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from time import monotonic
+from typing import Final, Protocol
+
+import structlog
+
+from cp.model.names import Key
+from cp.serving.serve import in_background
+from cp.store.port import UNKNOWN, Author, Closed, Delete, LeaseLost, Put, Stored, StoreUnreachable, Unusable
+from cp.store.roster import Fence, Instance, Lease, Roster, SeenInstance
+
+LEASE: Final = 8.0
+"""Seconds. So long a member may be silent, and so long the chores wait when the one that does them dies."""
+
+_BEAT: Final = 2.0
+_FRESH: Final = 0.25
+"""Seconds for which nobody looks again who is there."""
+
+_FAREWELL: Final = 2.0
+"""Seconds to say that we leave. Who cannot is taken for gone a little later."""
+
+CHORES: Final = "chores"
+
+
+class Leadership(Protocol):
+    """Whether what only one control plane may do is for this one."""
+
+    @property
+    def fence(self) -> Fence | None:
+        """What such a write shows; None while another one does it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Holding:
+    """The lease as it was seen last, and until when it is surely not given to another one."""
+
+    lease: Lease
+    until: float
+
+
+class Members:
+    """`id_` is that of this control plane."""
+
+    def __init__(self, roster: Roster, id_: str, clock: Callable[[], float] = monotonic) -> None:
+        self._roster, self.id, self._clock = roster, id_, clock
+        self._seen: Sequence[SeenInstance] = ()
+        self._read_at = -_FRESH
+        self._reading = asyncio.Lock()
+        self._holding: _Holding | None = None
+        self._log = structlog.get_logger()
+        self._trouble = ""
+        """Why the roster was of no use the last time, unless the store could not be reached."""
+
+        self._is_blind = False
+        self._spared: Collection[str] = ()
+        """Those that were there when we lost the store: they have lost it too, perhaps, and say nothing therefore."""
+
+        self._spared_until = 0.0
+        self.overdue: Collection[str] = ()
+        """Those that say nothing any longer in the store, and answer all the same when they are asked."""
+
+    @property
+    def fence(self) -> Fence | None:
+        holding = self._holding
+        is_ours = holding is not None and holding.lease.holder == self.id and self._clock() < holding.until
+        return holding.lease.fence if holding is not None and is_ours else None
+
+    @property
+    def leads(self) -> bool:
+        return self.fence is not None
+
+    @property
+    def leader(self) -> str:
+        """Who does the chores, as far as we know."""
+        return "" if self._holding is None else self._holding.lease.holder
+
+    async def seen(self) -> Sequence[SeenInstance]:
+        """All that have reported and not left, as it was when the store could be asked."""
+        async with self._reading:
+            if self._clock() - self._read_at >= _FRESH:
+                await self._look()
+        return self._seen
+
+    async def _look(self) -> None:
+        try:
+            self._seen = await self._roster.instances()
+        except Closed:
+            raise
+        except Exception as error:  # noqa: BLE001  # whatever stands there, proxies are served all the same
+            self._lose_sight(error)
+            return
+        self._read_at = self._clock()
+        if self._is_blind:
+            self._is_blind, self._spared_until = False, self._clock() + LEASE
+
+    def _lose_sight(self, error: Exception) -> None:
+        """Told once, and tried again. Of a store that is away the store tells itself."""
+        if not self._is_blind:
+            self._spared = {member.instance.id for member in self._seen if self.may_serve(member)}
+            self._is_blind = True
+        if not isinstance(error, StoreUnreachable) and (trouble := repr(error)) != self._trouble:
+            self._trouble = trouble
+            self._log.error("instance.unreported", reason=str(error), exc_info=not isinstance(error, Unusable))
+
+    @property
+    def present(self) -> frozenset[str]:
+        """The ids of those that there were when it was looked last, this one among them."""
+        return frozenset(member.instance.id for member in self._seen if self.may_serve(member))
+
+    @property
+    def present_count(self) -> int:
+        return len(self.present)
+
+    def is_one_of_several(self) -> bool:
+        return self.present_count > 1
+
+    async def others_present(self) -> Sequence[Instance]:
+        """Those beside this one that may serve proxies now."""
+        seen = await self.seen()
+        return [member.instance for member in seen if member.instance.id != self.id and self.may_serve(member)]
+
+    def may_serve(self, member: SeenInstance) -> bool:
+        """Not if it is gone. While we cannot look nobody goes, and for a while afterwards."""
+        is_spared = self._is_blind or self._clock() < self._spared_until
+        id_ = member.instance.id
+        return member.silence < LEASE or id_ in self.overdue or (is_spared and id_ in self._spared)
+
+    @asynccontextmanager
+    async def joined(self, describe: Callable[[], Instance]) -> AsyncIterator[None]:
+        """A member for as long as the block lasts. `describe` is asked again each time."""
+        with suppress(Unusable):
+            await self._roster.succeed(describe())
+        await self._beat(describe())
+        try:
+            async with in_background(self._beats(describe)):
+                yield
+        finally:
+            await self._leave()
+
+    async def _beats(self, describe: Callable[[], Instance]) -> None:
+        while True:
+            await asyncio.sleep(_BEAT)
+            with suppress(Closed):
+                await self._beat(describe())
+
+    async def _beat(self, own: Instance) -> None:
+        try:
+            await self._report(own)
+        except Closed:
+            raise
+        except Exception as error:  # noqa: BLE001  # as above
+            self._lose_sight(error)
+        if not self._is_blind:
+            self._trouble = ""
+
+    async def _report(self, own: Instance) -> None:
+        began = self._clock()
+        await self._roster.report(own)
+        lease = await self._roster.lease(CHORES, own.id, LEASE)
+        self._tell(lease)
+        self._holding = _Holding(lease, began + LEASE)
+        await self.seen()
+
+    def _tell(self, lease: Lease) -> None:
+        if lease.holder == self.id and (self.leader != self.id):
+            self._log.info("instance.leads", term=lease.term)
+        elif lease.holder != self.id and self.leader == self.id:
+            self._log.warning("instance.leads_no_longer", term=lease.term, leader=lease.holder)
+
+    async def _leave(self) -> None:
+        self._holding = None
+        with suppress(Unusable, Closed, TimeoutError):
+            async with asyncio.timeout(_FAREWELL):
+                await self._roster.leave(self.id)
+
+
+class ReadableStore(Protocol):
+    """What `LeadersStore` stands before."""
+
+    async def get(self, key: Key) -> Stored | None: ...
+
+    async def write(self, *writes: Put | Delete, author: Author = UNKNOWN, fence: Fence | None = None) -> int: ...
+
+
+class LeadersStore:
+    """A store into which one control plane writes at a time: the one that has the lease of the chores."""
+
+    def __init__(self, store: ReadableStore, leadership: Leadership) -> None:
+        self._store, self._leadership = store, leadership
+
+    async def get(self, key: Key) -> Stored | None:
+        return await self._store.get(key)
+
+    async def write(self, *writes: Put | Delete, author: Author = UNKNOWN) -> int:
+        """Raises `LeaseLost` where another one does the chores."""
+        fence = self._leadership.fence
+        if fence is None:
+            raise LeaseLost(CHORES)
+        return await self._store.write(*writes, author=author, fence=fence)

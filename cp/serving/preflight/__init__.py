@@ -1,0 +1,1 @@
+"""Preflight: a real Envoy is shown what a change comes to, before any proxy is. See record 0087."""

@@ -1,0 +1,160 @@
+"""`Preflight`: shows an Envoy what proxies would be served, and says what it refuses and whose policy that is."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from envoy.extensions.transport_sockets.tls.v3.secret_pb2 import Secret
+
+from cp.identity.authority import Authority, KeyPair, authority, new_pair
+from cp.identity.identities import AuthorityRef, ProxyIdentity
+from cp.identity.leaf import issue
+from cp.insight.plan import ChangedProxy
+from cp.model.names import Key
+from cp.resources.mesh import CaBackend
+from cp.resources.world import World
+from cp.serving.delivery.causes import CauseFinder, PolicyPart
+from cp.serving.delivery.nacks import reason
+from cp.serving.preflight.rounds import NewResource, Rounds, ShownRound
+from cp.serving.preflight.scratch import EnvoyUnavailable, RoundAnswer, scratch_envoy
+from cp.translate.packing import SECRET, SHORT, PackedResource
+from generators.envoy.names import mesh_authority, mesh_identity
+
+_ROOTS: Final = mesh_authority("")
+_MESH: Final = "preflight"
+_LIFETIME: Final = 3600.0
+_UNASKED: Final = "Envoy does not ask for it, as it has taken nothing that refers to it"
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedResource:
+    """A resource that an Envoy refuses, in its words, and the policies that it was made of."""
+
+    dataplane: Key
+    """A proxy that would be served it."""
+
+    type_url: str
+    name: str
+    reason: str
+    policies: tuple[PolicyPart, ...] = ()
+
+    @property
+    def type(self) -> str:
+        return SHORT.get(self.type_url, self.type_url)
+
+
+@dataclass(frozen=True, slots=True)
+class UnseenResource:
+    """A resource that is new to proxies and that no Envoy has judged, and why."""
+
+    dataplane: Key
+    """A proxy that would be served it."""
+
+    type_url: str
+    name: str
+    reason: str
+
+    @property
+    def type(self) -> str:
+        return SHORT.get(self.type_url, self.type_url)
+
+
+@dataclass(frozen=True, slots=True)
+class PreflightOutcome:
+    """What an Envoy says to what proxies would be served."""
+
+    envoy: str
+    """Its version."""
+
+    shown: int
+    """How many resources that are new to proxies it was shown, and has taken or refused.
+
+    Equal ones are shown once. Those of two meshes count as two, as they are made of other policies.
+    """
+
+    proxies: int
+    """How many proxies would be served some of these."""
+
+    refused: tuple[RefusedResource, ...] = ()
+    unseen: tuple[UnseenResource, ...] = ()
+
+
+class Preflight:
+    """An Envoy that can be asked, for one change after the other. Each is asked a process of its own."""
+
+    def __init__(self, envoy: Path, within: float) -> None:
+        """`within`: seconds for all that it is to say of one change."""
+        self._envoy = envoy
+        self._within = within
+        self._turn = asyncio.Lock()
+
+    async def outcome(self, proxies: Sequence[ChangedProxy]) -> PreflightOutcome:
+        """What an Envoy says to what is new to some proxies. Raises `EnvoyUnavailable`."""
+        pair = _stand_in(time.time())
+        prepared = await asyncio.to_thread(Rounds(pair).of, proxies)
+        try:
+            async with self._turn, asyncio.timeout(self._within):
+                version, answers = await self._answers(prepared.rounds, pair)
+        except TimeoutError:
+            raise EnvoyUnavailable(f"it did not answer within {self._within:g} s") from None
+        judged = list(zip(prepared.rounds, answers, strict=True))
+        shown = [each for round_, answer in judged for each in round_.new.values() if each.name in answer.judged]
+        unasked = [each for round_, answer in judged for each in round_.new.values() if each.name not in answer.judged]
+        unseen = (*prepared.left_out, *((each, _UNASKED) for each in unasked))
+        return PreflightOutcome(
+            envoy=version,
+            shown=sum(len(each.owners) for each in shown),
+            proxies=len(frozenset[Key]().union(*(each.proxies for each in shown))),
+            refused=tuple(_refused(judged)),
+            unseen=tuple(resource for each, reason in unseen for resource in _unseen(each, reason)),
+        )
+
+    async def _answers(self, rounds: Iterable[ShownRound], pair: KeyPair) -> tuple[str, list[RoundAnswer]]:
+        async with scratch_envoy(self._envoy) as envoy:
+            answers = [await envoy.shown((*each.copies.values(), *_certificates(each, pair))) for each in rounds]
+            return envoy.version, answers
+
+
+def _unseen(resource: NewResource, reason: str) -> Iterator[UnseenResource]:
+    for owner in resource.owners.values():
+        yield UnseenResource(owner.compiled.dataplane.key, *resource.name, reason)
+
+
+def _stand_in(now: float) -> KeyPair:
+    """A certificate in place of those that proxies have."""
+    signer = authority(new_pair(_MESH, CaBackend(), now), now)
+    assert isinstance(signer, Authority)  # noqa: S101  # narrows the type
+    identity = ProxyIdentity((f"spiffe://{_MESH}/scratch",), AuthorityRef("Mesh", _MESH, ""), _LIFETIME, "EC")
+    leaf = issue(signer, identity, now)
+    return KeyPair(leaf.chain.encode(), leaf.key)
+
+
+def _refused(answers: Iterable[tuple[ShownRound, RoundAnswer]]) -> Iterator[RefusedResource]:
+    finders: dict[World, CauseFinder] = {}
+    for shown, answer in answers:
+        for type_url, nack in answer.nacks:
+            new = (shown.new[type_url, name] for name in nack.names if (type_url, name) in shown.new)
+            for resource in new:
+                yield from _refused_by_mesh(resource, reason(nack.text), finders)
+
+
+def _refused_by_mesh(resource: NewResource, words: str, finders: dict[World, CauseFinder]) -> Iterator[RefusedResource]:
+    """In each mesh it is made of other policies, and others may know of it."""
+    for owner in resource.owners.values():
+        policies = finders.setdefault(owner.world, CauseFinder(owner.world)).of(owner.compiled, *resource.name).policies
+        yield RefusedResource(owner.compiled.dataplane.key, *resource.name, words, policies)
+
+
+def _certificates(shown: ShownRound, pair: KeyPair) -> Iterator[PackedResource]:
+    """A certificate for each mesh with mTLS: proxies get theirs when they connect."""
+    for type_url, name in shown.copies:
+        if type_url == SECRET and name.startswith(_ROOTS):
+            secret = Secret(name=mesh_identity(name.removeprefix(_ROOTS)))
+            secret.tls_certificate.certificate_chain.inline_bytes = pair.certificate
+            secret.tls_certificate.private_key.inline_bytes = pair.key
+            yield PackedResource.of(SECRET, secret.name, secret.SerializeToString(deterministic=True))

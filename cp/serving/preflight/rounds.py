@@ -1,0 +1,151 @@
+"""In which order an Envoy is shown what proxies would be served: in few rounds, and each new resource once.
+
+What several proxies are served is shown together, as if one proxy were served all of it. Where two of them have
+different resources of one name, or listeners at one address, they are shown one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from cp.identity.authority import KeyPair
+from cp.insight.plan import ChangedProxy
+from cp.model.names import Key
+from cp.serving.preflight.harmless import NotShown, addresses, harmless
+from cp.translate.packing import RUNTIME, PackedResource
+from cp.translate.snapshot import Snapshot
+
+_AT_START_ALONE: Final = "Envoy asks for it at its start alone"
+
+ShownName: TypeAlias = tuple[str, str]
+"""The type and the name of a resource."""
+
+
+@dataclass(slots=True)
+class NewResource:
+    """A resource that is new to proxies."""
+
+    packed: PackedResource
+    owners: dict[str, ChangedProxy] = field(default_factory=dict)
+    """In each mesh one of these proxies."""
+
+    proxies: set[Key] = field(default_factory=set)
+    """All of them."""
+
+    @property
+    def name(self) -> ShownName:
+        return self.packed.type_url, self.packed.name
+
+
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """A copy that does nothing, and where it says to listen."""
+
+    packed: PackedResource
+    addresses: frozenset[str]
+
+    @property
+    def name(self) -> ShownName:
+        return self.packed.type_url, self.packed.name
+
+
+@dataclass(slots=True)
+class ShownRound:
+    """Resources that are shown together."""
+
+    copies: dict[ShownName, PackedResource] = field(default_factory=dict)
+    new: dict[ShownName, NewResource] = field(default_factory=dict)
+    """Those of them that are new to proxies."""
+
+    listeners: dict[str, str] = field(default_factory=dict)
+    """The listener at each address."""
+
+    def takes(self, copies: Iterable[_Copy]) -> bool:
+        """Whether resources can be shown together with those that are in it."""
+        return all(self._fits(copy) for copy in copies)
+
+    def _fits(self, copy: _Copy) -> bool:
+        known = self.copies.get(copy.name)
+        if known is not None:
+            return known == copy.packed
+        return all(self.listeners.get(address, copy.packed.name) == copy.packed.name for address in copy.addresses)
+
+    def add(self, copies: Iterable[_Copy], new: Iterable[NewResource]) -> None:
+        for copy in copies:
+            self.copies[copy.name] = copy.packed
+            self.listeners |= dict.fromkeys(copy.addresses, copy.packed.name)
+        self.new = {resource.name: resource for resource in new} | self.new
+
+
+@dataclass(frozen=True, slots=True)
+class ShownRounds:
+    """All that is to be shown, and what of the new is not, with the reason."""
+
+    rounds: tuple[ShownRound, ...]
+    left_out: tuple[tuple[NewResource, str], ...]
+
+
+class Rounds:
+    """Puts the resources of proxies into rounds. Each resource is copied once."""
+
+    def __init__(self, leaf: KeyPair) -> None:
+        self._leaf = leaf
+        self._copies: dict[PackedResource, _Copy | str] = {}
+        self._new: dict[PackedResource, NewResource] = {}
+        self._rounds: list[ShownRound] = []
+
+    def of(self, proxies: Iterable[ChangedProxy]) -> ShownRounds:
+        left_out: list[tuple[NewResource, str]] = []
+        for proxy in proxies:
+            shown: list[NewResource] = []
+            for resource in self._not_known(proxy):
+                copy = self._copy(resource.packed)
+                if isinstance(copy, str):
+                    left_out.append((resource, copy))
+                else:
+                    shown.append(resource)
+            if shown:
+                self._place(proxy, shown)
+        return ShownRounds(tuple(self._rounds), tuple(left_out))
+
+    def _not_known(self, proxy: ChangedProxy) -> Iterator[NewResource]:
+        """What is new to a proxy and was new to no other one before. Of all else it is noted that it has it too."""
+        for resource in proxy.new:
+            known = self._new.get(resource.packed)
+            if known is None:
+                known = self._new[resource.packed] = NewResource(resource.packed)
+                yield known
+            known.owners.setdefault(proxy.mesh, proxy)
+            known.proxies.update(resource.proxies)
+
+    def _place(self, proxy: ChangedProxy, new: Iterable[NewResource]) -> None:
+        """Put all that a proxy is served into the first round that takes it: what is new refers to what is not."""
+        copies = list(self._copies_of(proxy.compiled.snapshot))
+        shown = next((each for each in self._rounds if each.takes(copies)), None)
+        if shown is None:
+            self._rounds.append(shown := ShownRound())
+        shown.add(copies, new)
+
+    def _copies_of(self, snapshot: Snapshot) -> Iterator[_Copy]:
+        for part in snapshot.parts:
+            for packed in part:
+                copy = self._copy(packed)
+                if isinstance(copy, _Copy):
+                    yield copy
+
+    def _copy(self, packed: PackedResource) -> _Copy | str:
+        """A copy that does nothing, or why there is none."""
+        if packed not in self._copies:
+            self._copies[packed] = self._copied(packed)
+        return self._copies[packed]
+
+    def _copied(self, packed: PackedResource) -> _Copy | str:
+        if packed.type_url == RUNTIME:
+            return _AT_START_ALONE
+        try:
+            copy = harmless(packed, self._leaf)
+        except NotShown as reason:
+            return str(reason)
+        return _Copy(copy, addresses(copy))

@@ -1,0 +1,108 @@
+"""`ReachWatch`: notes for each of the newest publications which of its proxies took it, when, and which refused it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from cp.ads.hub import ObserverSide
+from cp.serving.delivery import ChangeReach, ChangeStanding, stand
+from cp.serving.publications import KEPT, Publication, PublicationLog
+
+_GATHERING: Final = 0.1
+"""Seconds for which news are gathered: a proxy answers several times after a change."""
+
+_AT_ONCE: Final = 50
+_NAMED: Final = 20
+
+
+@dataclass(slots=True)
+class _OpenReach:
+    """A publication, and the proxies that have not answered it yet."""
+
+    publication: Publication
+    waiting: set[str]
+    have: int = 0
+    gone: int = 0
+    refusals: int = 0
+    answered_at: float | None = None
+    refused: list[str] = field(default_factory=list)
+
+    def note(self, proxy: str, standing: ChangeStanding, at: float) -> None:
+        """A proxy that waited does so no longer."""
+        self.waiting.remove(proxy)
+        if standing is ChangeStanding.HAS_IT:
+            self.have += 1
+            self.answered_at = max(at, self.answered_at or at)
+        elif standing is ChangeStanding.GONE:
+            self.gone += 1
+        else:
+            self.refusals += 1
+            self.refused += [proxy][: _NAMED - len(self.refused)]
+
+    def reach(self) -> ChangeReach:
+        publication = self.publication
+        return ChangeReach(
+            previous_revision=publication.previous_revision,
+            revision=publication.revision,
+            published_at=publication.at,
+            proxies=len(publication.proxies),
+            have=self.have,
+            waiting=len(self.waiting),
+            gone=self.gone,
+            refusals=self.refusals,
+            failed=len(publication.failed),
+            answered_at=self.answered_at,
+            refused=tuple(self.refused),
+        )
+
+
+class ReachWatch:
+    def __init__(self, hub: ObserverSide, publications: PublicationLog) -> None:
+        self._hub, self._publications = hub, publications
+        self._newest = -1
+        self._reaches: deque[_OpenReach] = deque(maxlen=KEPT)
+
+    async def run(self) -> None:
+        """Follow what proxies answer, until cancelled."""
+        with self._hub.watch() as watch:
+            while True:
+                proxies = await watch.news()
+                await asyncio.sleep(_GATHERING)
+                await self._note(proxies | watch.take())
+
+    def reaches(self, revisions: Collection[int]) -> list[ChangeReach]:
+        """What is known of some revisions, and of others of the same publications."""
+        self._open()
+        return [
+            entry.reach()
+            for entry in self._reaches
+            if any(
+                entry.publication.previous_revision < revision <= entry.publication.revision for revision in revisions
+            )
+        ]
+
+    def _open(self) -> None:
+        """Begin with the publications that are new."""
+        for publication in self._publications.after(self._newest):
+            self._reaches.append(_OpenReach(publication, set(publication.proxies)))
+            self._newest = publication.revision
+
+    async def _note(self, proxies: Iterable[str]) -> None:
+        self._open()
+        pending = [entry for entry in self._reaches if entry.waiting]
+        for number, proxy in enumerate(proxies, 1):
+            for entry in pending:
+                if proxy in entry.waiting:
+                    self._look(entry, proxy)
+            if number % _AT_ONCE == 0:
+                await asyncio.sleep(0)
+
+    def _look(self, entry: _OpenReach, proxy: str) -> None:
+        seats = self._hub.of(proxy)
+        standing = stand(seats, self._hub.newest(proxy), entry.publication.at)
+        if standing is not ChangeStanding.WAITING:
+            entry.note(proxy, standing, max((seat.answered_at for seat in seats), default=0.0))

@@ -1,0 +1,441 @@
+"""`RolloutKeeper`: takes each rollout from step to step, to its end, or back. One control plane does it for all.
+
+about to begin   the first step begins: some proxies are served what is new (Going)
+Going            all of them have it (Holding), or have not in time (RolledBack)
+Holding          the hold has passed: the next step begins (Going), or all get it (Done)
+Paused           nothing, until somebody lets it go on (Going)
+in a step        a proxy refuses it, or goes away; the requests fail (RolledBack)
+at any time      somebody writes what it changes (RolledBack)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Final, Protocol
+
+import structlog
+from msgspec.structs import replace
+
+from cp.model.memo import ByIdentity
+from cp.model.moments import moment, timestamp
+from cp.model.names import Key, dataplane_key
+from cp.model.wording import few
+from cp.policies import Policies
+from cp.resources.assignment import Candidate, candidate_of
+from cp.resources.client import is_grpc_client
+from cp.resources.rollout import RolloutSpec, RolloutState, changes_of, rollout_document
+from cp.resources.world import World
+from cp.serving.delivery import ChangeProgress, NackReport, Presence, ProxyState, grouped, sentence
+from cp.serving.rollouts.choice import ReachedProxy, chosen, reached_proxies
+from cp.serving.rollouts.conditions import RequestVerdict, limit_of
+from cp.serving.rollouts.readiness import readiness
+from cp.serving.rollouts.requests import NoCounts, RequestCounters, RequestWatch
+from cp.serving.rollouts.steps import steps_of
+from cp.serving.rollouts.watch import RolloutInForce, StepWatch
+from cp.store.port import ABSENT, UNKNOWN, Author, Closed, Conflict, Delete, LeaseLost, Put, Stored, Unusable
+
+OFTEN: Final = 0.5
+"""Seconds until the next look while a rollout is under way."""
+
+_SELDOM: Final = 5.0
+PATIENCE: Final = 60.0
+"""Seconds in which the proxies of a step have to answer."""
+
+_PROLONGED: Final = 10
+"""So many times as long as it should a hold lasts at the most, if its requests cannot be judged."""
+
+_STEADY: Final = 30.0
+"""Seconds for which each proxy of a step has to be connected without a break, unless the hold is shorter."""
+
+_AWAITED: Final = "it is not known yet what"
+_LONGEST_REASON: Final = 1000
+
+
+class RolloutStore(Protocol):
+    """Where rollouts are kept. `write` raises `LeaseLost` where another control plane looks after them."""
+
+    async def get(self, key: Key) -> Stored | None: ...
+
+    async def write(self, *writes: Put | Delete, author: Author = UNKNOWN) -> int: ...
+
+
+class RolloutWorlds(Protocol):
+    """What is in force."""
+
+    async def current(self) -> World: ...
+
+    async def wait_for_change(self, world: World, within: float) -> None: ...
+
+
+class RolledProxies(Protocol):
+    """Where proxies stand, in any process of any control plane."""
+
+    async def presences(self, dataplanes: Iterable[Key]) -> Mapping[Key, Presence]: ...
+
+    async def nack_reports(self) -> Iterable[NackReport]: ...
+
+    def progress(
+        self, revisions: Collection[int], resources: Collection[Key], within: float
+    ) -> AsyncIterator[ChangeProgress]: ...
+
+
+class RolloutKeeper:
+    """`leads` says whether to look after rollouts is for this control plane."""
+
+    def __init__(  # noqa: PLR0913  # what it looks at, and what it acts on
+        self,
+        store: RolloutStore,
+        followed: RolloutWorlds,
+        proxies: RolledProxies,
+        counters: RequestCounters,
+        policies: Policies,
+        *,
+        leads: Callable[[], bool] = lambda: True,
+        control_planes: Callable[[], AbstractSet[str]] = frozenset,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._store, self._followed, self._proxies = store, followed, proxies
+        self._counters, self._policies, self._leads, self._clock = counters, policies, leads, clock
+        self._control_planes = control_planes
+        self._led_with: AbstractSet[str] | None = None
+        """The control planes that were there at the last look; None: another one looked after rollouts."""
+
+        self._alike_since = clock()
+        """Since when this one leads, and none of them has gone."""
+
+        self._watches: dict[str, StepWatch] = {}
+        self._log = structlog.get_logger()
+
+    async def run(self) -> None:
+        while True:
+            world = await self._followed.current()
+            try:
+                is_under_way = await self.sweep(world)
+            except Closed:
+                return
+            if is_under_way:
+                await asyncio.sleep(OFTEN)  # whatever changes meanwhile: all control planes are asked each time
+            else:
+                await self._followed.wait_for_change(world, _SELDOM)
+
+    async def sweep(self, world: World) -> bool:
+        """Look after every rollout once. Returns whether any is under way."""
+        candidates = [candidate_of(world, mesh.name) for mesh in world.table("Mesh")]
+        under_way = [candidate for candidate in candidates if candidate is not None]
+        self._look_around()
+        if self._led_with is None:
+            self._watches.clear()
+            return bool(under_way)
+        meshes = {candidate.rollout.mesh for candidate in under_way}
+        self._watches = {mesh: watch for mesh, watch in self._watches.items() if mesh in meshes}
+        looks = (self._look_after(world, candidate) for candidate in under_way)
+        for error in await asyncio.gather(*looks, return_exceptions=True):
+            if error is not None:
+                raise error
+        return bool(under_way)
+
+    def _look_around(self) -> None:
+        """See which control planes are there: proxies of one that has gone come back to another one."""
+        present = self._control_planes() if self._leads() else None
+        if present is not None and (self._led_with is None or not self._led_with <= present):
+            self._alike_since = self._clock()
+        self._led_with = present
+
+    async def _look_after(self, world: World, candidate: Candidate) -> None:
+        try:
+            await self._look(RolloutInForce(world, candidate))
+        except (LeaseLost, Unusable):  # another one does it from now on, or nobody can: look again
+            return
+        except Closed:
+            raise
+        except Conflict as conflict:
+            await self._stopped_by(candidate, conflict)
+        except Exception as error:  # noqa: BLE001  # the other meshes go on, and this one is tried again for a while
+            await self._bear(candidate, error)
+
+    async def _bear(self, candidate: Candidate, error: Exception) -> None:
+        """A fault of ours is told once for each step. Where it comes again after a while, the rollout goes back."""
+        mesh, now = candidate.rollout.mesh, self._clock()
+        watch = self._watches.get(mesh)
+        if watch is None or watch.faulty_since is None:
+            self._log.error("rollout.unkept", mesh=mesh, exc_info=error)
+        if watch is not None and watch.faulty_since is None:
+            watch.faulty_since = now
+        elif watch is not None and watch.faulty_since is not None and now - watch.faulty_since > PATIENCE:
+            with suppress(Conflict, LeaseLost, Unusable):
+                await self._end(candidate, "RolledBack", "by a fault of the control plane, it cannot be looked after")
+
+    async def _stopped_by(self, candidate: Candidate, conflict: Conflict) -> None:
+        """Somebody wrote what the rollout changes. If it is the rollout itself, it is looked at again."""
+        if conflict.key != candidate.rollout.key:
+            with suppress(Conflict, Unusable):
+                await self._end(candidate, "RolledBack", f"{conflict.key} was written by somebody else meanwhile")
+
+    async def _look(self, rollout: RolloutInForce) -> None:
+        """Look after a rollout once. The head of this file says what may come of it."""
+        spec, watch = rollout.spec, self._watch(rollout)
+        await self._compare(rollout, watch)
+        if spec.state == "Paused":
+            return
+        if spec.step == 0:
+            await self._begin_next(rollout, watch)
+        elif trouble := await self._trouble(rollout, watch):
+            await self._end(rollout.candidate, "RolledBack", trouble)
+        elif spec.state == "Going":
+            await self._await_answers(rollout, watch)
+        else:
+            await self._hold(rollout, watch)
+
+    def _watch(self, rollout: RolloutInForce) -> StepWatch:
+        watch = self._watches.get(rollout.mesh)
+        if watch is None or not watch.is_of(rollout.spec):
+            spec, requests = rollout.spec, RequestWatch(self._counters, rollout.mesh, rollout.spec.proxies)
+            watch = StepWatch(spec.number, spec.step, spec.since, self._clock(), requests)
+            self._watches[rollout.mesh] = watch
+        return watch
+
+    async def _compare(self, rollout: RolloutInForce, watch: StepWatch) -> None:
+        """Check that nobody wrote what the rollout changes. Raises `Conflict`."""
+        in_force = tuple(ByIdentity(rollout.world.get(each.key(rollout.mesh))) for each in rollout.spec.resources)
+        if watch.based_on == in_force:
+            return
+        for resource in rollout.spec.resources:
+            key = resource.key(rollout.mesh)
+            stored = await self._store.get(key)
+            revision = ABSENT if stored is None else stored.revision
+            if revision != resource.based_on:
+                raise Conflict(key, resource.based_on, revision)
+        watch.based_on = in_force
+
+    # --- from step to step ---
+
+    async def _begin_next(self, rollout: RolloutInForce, watch: StepWatch) -> None:
+        """Serve it to more proxies; where that would be none, it is stored for all.
+
+        Steps are passed over only where it is known what the proxies have that it reaches: to take those for nobody of
+        whom nobody can say anything would serve it to all of them at once, unwatched.
+        """
+        spec, steps = rollout.spec, steps_of(",".join(rollout.spec.steps))
+        presences = await self._presences(rollout)
+        reached = {proxy.name: proxy for proxy in await self._reached(rollout, watch, presences)}
+        of_reached = {key: presence for key, presence in presences.items() if key.name in reached}
+        now_ready = readiness(of_reached, self._clock(), self._alike_since)
+        watch.note_awaited(now_ready.awaited, self._clock())
+        if now_ready.awaited:
+            await self._await_proxies(rollout, watch)
+            return
+        if now_ready.unfit and not now_ready.ready:
+            unfit = few(now_ready.unfit)
+            reason = f"nobody can be watched, as all that it reaches refuse something already: {unfit}"
+            await self._end(rollout.candidate, "RolledBack", reason)
+            return
+        ready = [proxy for name, proxy in reached.items() if name in now_ready.ready]
+        versions = {key.name: _version(presence) for key, presence in of_reached.items()}
+        have_it = set(spec.proxies)
+        for number, step in enumerate(steps[spec.step :], spec.step + 1):
+            names = {*chosen(ready, versions, step, spec.proxies, rollout.seed), *have_it}
+            if names > have_it:
+                await self._begin(rollout, replace(spec, step=number, proxies=sorted(names), reached=len(ready)))
+                return
+        await self._finish(rollout, "" if have_it else "it makes no difference for a connected proxy")
+
+    async def _await_proxies(self, rollout: RolloutInForce, watch: StepWatch) -> None:
+        """Wait for those of which nobody can say what they have, each for some time, and all together for ten times."""
+        now, since = self._clock(), watch.awaited_since
+        unknown = [name for name in since if now - since[name] > PATIENCE]
+        if unknown:
+            reason = f"not known within {PATIENCE:g} s what {few(unknown)} have, so nobody else is sent it"
+            await self._end(rollout.candidate, "RolledBack", reason)
+        elif watch.waiting_since is not None and now - watch.waiting_since > _PROLONGED * PATIENCE:
+            reason = f"for {_PROLONGED * PATIENCE:g} s it was never known of all proxies at once what they have"
+            await self._end(rollout.candidate, "RolledBack", reason)
+        elif not (rollout.spec.reason or "").startswith(_AWAITED):
+            await self._tell(rollout, f"{_AWAITED} {few(list(since))} have")
+
+    async def _tell(self, rollout: RolloutInForce, reason: str) -> None:
+        """Store what the rollout waits for, if it is not stored yet."""
+        if rollout.spec.reason != reason:
+            await self._write(rollout.candidate, replace(rollout.spec, reason=reason))
+
+    async def _reached(
+        self, rollout: RolloutInForce, watch: StepWatch, presences: Mapping[Key, Presence]
+    ) -> list[ReachedProxy]:
+        dataplanes = list(rollout.world.table("Dataplane", rollout.mesh))
+        clients = (each.key for each in dataplanes if is_grpc_client(each))
+        certified = frozenset(key for key in clients if presences[key].finds_certificates)
+        worlds, true_of = (rollout.world, rollout.candidate.world), (rollout.basis, certified)
+        if watch.reached is None or watch.reached[0] != true_of:
+            reached = await asyncio.to_thread(reached_proxies, worlds, dataplanes, self._policies, certified)
+            watch.reached = true_of, reached
+        return watch.reached[1]
+
+    async def _presences(self, rollout: RolloutInForce) -> Mapping[Key, Presence]:
+        return await self._proxies.presences(each.key for each in rollout.world.table("Dataplane", rollout.mesh))
+
+    async def _begin(self, rollout: RolloutInForce, spec: RolloutSpec) -> None:
+        """The counters are read before anybody is sent anything. Where they cannot be, nobody is."""
+        requests = RequestWatch(self._counters, rollout.mesh, spec.proxies)
+        if spec.until is not None:
+            try:
+                await requests.begin()
+            except NoCounts as why:
+                await self._end(rollout.candidate, "RolledBack", f"`{spec.until}` cannot be judged: {why}")
+                return
+        going = self._moved(spec, "Going")
+        await self._write(rollout.candidate, going)
+        self._watches[rollout.mesh] = StepWatch(spec.number, spec.step, going.since, self._clock(), requests)
+
+    async def _await_answers(self, rollout: RolloutInForce, watch: StepWatch) -> None:
+        waiting = await self._waiting(rollout)
+        if not waiting:
+            await self._write(rollout.candidate, self._moved(rollout.spec, "Holding"))
+        elif self._elapsed(rollout, watch) > PATIENCE:
+            reason = f"not answered within {PATIENCE:g} s: {few(waiting)}"
+            await self._end(rollout.candidate, "RolledBack", reason)
+
+    async def _waiting(self, rollout: RolloutInForce) -> list[str]:
+        """Who has not answered yet: proxies that are served it, and control planes that do not know of it."""
+        stored = await self._store.get(rollout.key)
+        if stored is None or stored.document != rollout.candidate.rollout.document:
+            return ["the control plane itself"]
+        progress = [each async for each in self._proxies.progress([stored.revision], [], 0.0)][-1]
+        if progress.revision < stored.revision:
+            return ["a control plane"]
+        silent = (name for name in progress.waiting if rollout.world.get(dataplane_key(name)) is None)
+        return [*silent, *await self._unsettled(rollout)]
+
+    async def _unsettled(self, rollout: RolloutInForce) -> list[str]:
+        """The proxies that are served it, and of which nobody could say now that they have it."""
+        presences = await self._proxies.presences(rollout.proxies)
+        return [key.name for key, presence in presences.items() if presence.state is not ProxyState.ONLINE]
+
+    async def _hold(self, rollout: RolloutInForce, watch: StepWatch) -> None:
+        elapsed, hold = self._elapsed(rollout, watch), rollout.spec.hold.seconds
+        unsteady = [name for name in rollout.spec.proxies if name not in watch.steady]
+        if elapsed >= hold + PATIENCE and unsteady:
+            reason = f"connected anew again and again: {few(unsteady)}"
+            await self._end(rollout.candidate, "RolledBack", reason)
+        elif elapsed >= hold and (unsettled := await self._unsettled(rollout) or unsteady):
+            watch.note_awaited((), self._clock())
+            if elapsed >= hold + PATIENCE:
+                reason = f"not known to have it {PATIENCE:g} s after the hold: {few(unsettled)}"
+                await self._end(rollout.candidate, "RolledBack", reason)
+        elif rollout.spec.until is not None:
+            await self._hold_until(rollout, watch, elapsed, rollout.spec.until)
+        elif elapsed >= hold:
+            await self._begin_next(rollout, watch)
+
+    async def _hold_until(self, rollout: RolloutInForce, watch: StepWatch, elapsed: float, until: str) -> None:
+        hold, now = rollout.spec.hold.seconds, self._clock()
+        if not watch.is_time_to_look(now, elapsed, hold):
+            return
+        watch.looked = now
+        limit = limit_of(until)
+        verdict, reason = await watch.requests.verdict(limit)
+        if verdict is RequestVerdict.FAILS:
+            await self._end(rollout.candidate, "RolledBack", f"not `{until}`: {reason}")
+        elif elapsed < hold:
+            return
+        elif verdict is RequestVerdict.HOLDS:
+            await self._begin_next(rollout, watch)
+        elif elapsed >= _PROLONGED * hold:
+            reason = f"`{until}` could not be judged in {elapsed:.0f} s: {reason}"
+            await self._end(rollout.candidate, "RolledBack", reason)
+        else:
+            await self._tell(rollout, _PROLONGED_BECAUSE[verdict])
+
+    # --- what goes wrong ---
+
+    async def _trouble(self, rollout: RolloutInForce, watch: StepWatch) -> str:
+        """Why the proxies that are served it cannot keep it; empty where they can."""
+        presences = await self._proxies.presences(rollout.proxies)
+        watch.note_connections(presences, self._clock(), min(_STEADY, rollout.spec.hold.seconds))
+        states = {key: presence.state for key, presence in presences.items()}
+        refusing = [key for key, state in states.items() if state is ProxyState.REFUSED]
+        if refusing:
+            return await self._refusal(refusing)
+        if failed := [key.name for key, state in states.items() if state is ProxyState.FAILED]:
+            return f"by a fault of the control plane, some part of it could not be made for {few(failed)}"
+        away = [key.name for key, state in states.items() if state is ProxyState.OFFLINE]
+        gone = watch.gone(away, self._clock())
+        return f"disconnected: {few(gone)}" if gone else ""
+
+    async def _refusal(self, refusing: Sequence[Key]) -> str:
+        reports = [report for report in await self._proxies.nack_reports() if report.dataplane in refusing]
+        group = next(iter(grouped(reports)), None)
+        return f"refused by {few([key.name for key in refusing])}" if group is None else sentence(group)
+
+    # --- its end ---
+
+    async def _finish(self, rollout: RolloutInForce, reason: str) -> None:
+        """Store what it proposes, in one write with its end: whoever is served it already is sent nothing."""
+        spec = rollout.spec
+        changes = changes_of(rollout.mesh, spec)
+        writes = [
+            Delete(key, resource.based_on) if document is None else Put(document, resource.based_on)
+            for resource, (key, document) in zip(spec.resources, changes.items(), strict=True)
+        ]
+        author = Author(spec.author, f"rollout {spec.number}")
+        await self._end(rollout.candidate, "Done", reason, writes, author)
+
+    async def _end(
+        self,
+        candidate: Candidate,
+        state: RolloutState,
+        reason: str,
+        writes: Sequence[Put | Delete] = (),
+        author: Author = UNKNOWN,
+    ) -> None:
+        spec = ended(candidate.spec, state, reason, self._now)
+        if not await self._write(candidate, spec, writes, author):
+            return
+        mesh = candidate.rollout.mesh
+        self._log.info("rollout.ended", mesh=mesh, number=spec.number, state=state, reason=spec.reason)
+
+    async def _write(
+        self, candidate: Candidate, spec: RolloutSpec, writes: Sequence[Put | Delete] = (), author: Author = UNKNOWN
+    ) -> bool:
+        """Store how far it has come, unless somebody has stored something else meanwhile. Returns whether it is."""
+        key = candidate.rollout.key
+        stored = await self._store.get(key)
+        if stored is None or stored.document != candidate.rollout.document:
+            return False  # the World is behind
+        put = Put(rollout_document(key.mesh, spec), stored.revision)
+        by = Author("control plane", f"rollout {spec.number}") if author == UNKNOWN else author
+        await self._store.write(*writes, put, author=by)
+        if spec.is_under_way and spec.step != candidate.spec.step:
+            self._log.info("rollout.step", mesh=key.mesh, number=spec.number, step=spec.step, proxies=len(spec.proxies))
+        return True
+
+    def _moved(self, spec: RolloutSpec, state: RolloutState) -> RolloutSpec:
+        return replace(spec, state=state, since=self._now, reason=None)
+
+    @property
+    def _now(self) -> str:
+        return timestamp(datetime.fromtimestamp(self._clock(), UTC))
+
+    def _elapsed(self, rollout: RolloutInForce, watch: StepWatch) -> float:
+        """Seconds in this state, as far as this control plane has watched."""
+        since = moment(rollout.spec.since)
+        return self._clock() - max(0.0 if since is None else since.timestamp(), watch.begun)
+
+
+_PROLONGED_BECAUSE: Final = {
+    RequestVerdict.TOO_FEW: "there are too few requests to judge, so it is held for longer",
+    RequestVerdict.UNREADABLE: "the counters of some proxies cannot be read, so it is held for longer",
+}
+
+
+def ended(spec: RolloutSpec, state: RolloutState, reason: str, now: str) -> RolloutSpec:
+    """A rollout at its end: nobody is served it as such any more, and what it proposed is not kept."""
+    short = reason if len(reason) <= _LONGEST_REASON else f"{reason[:_LONGEST_REASON]}…"
+    return replace(spec, state=state, reason=short or None, since=now, content=None)
+
+
+def _version(presence: Presence) -> str:
+    return presence.connections[0].node.version if presence.connections else ""

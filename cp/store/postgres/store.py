@@ -1,0 +1,444 @@
+"""`PostgresStore`: documents in a database that control planes on several machines share.
+
+A write locks the one row of `koguma.head`, so revisions are in the order of commits; beside it stands a row in the log
+for each document that it changed. To follow the store is to read the log. See record 0079.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Final, TypeVar
+from uuid import UUID, uuid4
+
+import structlog
+
+from cp.model.moments import timestamp
+from cp.model.names import Key
+from cp.store import outcome
+from cp.store.at_rest import NO_SECRETS, SecretsPolicy
+from cp.store.clock import Clock, utc
+from cp.store.columns import VERSIONS, ChangeColumns, DocumentColumns, disclosed, is_sealed, last_good, readable
+from cp.store.encryption import DocumentCodec
+from cp.store.feed import RevisionSignal, follow
+from cp.store.memory_roster import must_be_current
+from cp.store.migrations import must_be_compatible
+from cp.store.port import (
+    KEPT,
+    KEPT_BYTES,
+    UNKNOWN,
+    Author,
+    Change,
+    ChangeBatch,
+    ChangeNote,
+    Closed,
+    Conflict,
+    Contents,
+    Delete,
+    Outdated,
+    Put,
+    Stored,
+    StoreUnreachable,
+    Unusable,
+    WriteUncertain,
+)
+from cp.store.postgres import rows
+from cp.store.postgres.address import DatabaseAddress
+from cp.store.postgres.connections import LOST, Connection, Database, terminate
+from cp.store.postgres.listener import BACKSTOP, RevisionListener, pauses
+from cp.store.postgres.roster import PostgresRoster, terms_of
+from cp.store.postgres.rows import EncodedChange, Forgetting, Head
+from cp.store.postgres.schema import migrate
+from cp.store.postgres.secrets import SecretsInDatabase, must_have_keys, must_share_a_key, note_key
+from cp.store.postgres.timeline import LastWrite, Timeline
+from cp.store.postgres.writing import QueuedWrite, WriteQueue, WriteResult
+from cp.store.refusal import WriteRefusals
+from cp.store.roster import Fence
+
+T = TypeVar("T")
+
+PATIENCE: Final = 10.0
+"""Seconds in which we try to find out whether a write was committed that was cut off."""
+
+_PAUSE: Final = 0.2
+"""Seconds after which a follower tries again whose question failed though the database is there."""
+
+_MANY: Final = 200
+"""Rows that are decoded or encoded in a thread, so that streams go on meanwhile."""
+
+_LARGE: Final = 512 * 1024
+"""Bytes of rows, however few, that are too."""
+
+
+class PostgresStore:
+    """A store that several machines share. Use `open`."""
+
+    def __init__(  # noqa: PLR0913  # an option each
+        self,
+        database: Database,
+        *,
+        kept: int,
+        kept_bytes: int,
+        kept_age: timedelta | None,
+        clock: Clock,
+        backstop: float,
+        secrets: SecretsPolicy,
+        known: int,
+    ) -> None:
+        self._database, self._codec, self._clock = database, secrets.codec, clock
+        self._known = known
+        self._secrets = SecretsInDatabase(database.address, secrets)
+        self._kept, self._kept_bytes, self._kept_age = kept, kept_bytes, kept_age
+        self._timeline = Timeline()
+        self.roster = PostgresRoster(self._ask)
+        self._news, self._refusals = RevisionSignal(), WriteRefusals()
+        self._listener = RevisionListener(database, self._look, self._news, clock, backstop)
+        self._stack = AsyncExitStack()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._closed = False
+        self._queue = WriteQueue(self._commit, kept)
+
+    @classmethod
+    async def open(  # noqa: PLR0913  # an option each
+        cls,
+        url: str,
+        *,
+        kept: int = KEPT,
+        kept_bytes: int = KEPT_BYTES,
+        kept_age: timedelta | None = None,
+        clock: Clock = utc,
+        backstop: float = BACKSTOP,
+        secrets: SecretsPolicy = NO_SECRETS,
+    ) -> PostgresStore:
+        """Make the tables if there are none. Raises `Unusable` with the reason, `ValueError` for a URL that is none."""
+        if kept < 1:
+            raise ValueError(f"a store keeps at least its last revision, not {kept}")
+        database = Database(DatabaseAddress.parse(url))
+        async with database.connected() as connection:
+            known = await migrate(connection, database.address)
+            await must_have_keys(connection, database.address, secrets.codec)
+            async with connection.transaction():
+                head = await rows.locked_head(connection)  # of two that begin at once one sees the key of the other
+                must_share_a_key(head.secrets_keys, database.address, secrets.codec)
+                await note_key(connection, secrets.codec)
+        store = cls(
+            database,
+            kept=kept,
+            kept_bytes=kept_bytes,
+            kept_age=kept_age,
+            clock=clock,
+            backstop=backstop,
+            secrets=secrets,
+            known=known,
+        )
+        try:
+            await store._begin()
+        except BaseException:
+            await store.close()
+            raise
+        return store
+
+    async def read(self) -> Contents:
+        number = None
+        while number is None:
+            asked = self._timeline.seen
+            head, documents = await self._ask(partial(rows.everything, known=asked.revision))
+            number = self._note(asked, head)
+        self._timeline.note_read(head.revision, number)
+        stored = await self._decoded(documents)
+        return Contents(head.revision, stored, self._secrets.looked_through(documents, head.revision))
+
+    async def get(self, key: Key) -> Stored | None:
+        return (await self.find(key)).get(key)
+
+    async def find(self, *keys: Key) -> Mapping[Key, Stored]:
+        documents = await self._decoded(await self._ask(partial(rows.find, keys=keys)))
+        return {held.document.key: held for held in documents}
+
+    async def revision(self) -> int:
+        return (await self._ask(rows.seen_head)).revision
+
+    async def oldest(self) -> int:
+        return (await self._ask(rows.seen_head)).oldest
+
+    async def history(self, key: Key | None = None, limit: int = 100, before: int | None = None) -> Sequence[Change]:
+        changes = await self._ask(partial(rows.history, key=key, limit=limit, before=before))
+        return await _beside_the_loop(partial(_disclosed, changes, self._codec), len(changes), _size(changes))
+
+    async def log(self, key: Key | None = None, limit: int = 100, before: int | None = None) -> Sequence[ChangeNote]:
+        notes = await self._ask(partial(rows.log, key=key, limit=limit, before=before))
+        return tuple(row.note(self._codec) for row in notes)
+
+    async def write(self, *writes: Put | Delete, author: Author = UNKNOWN, fence: Fence | None = None) -> int:
+        self._must_be_there()
+        try:
+            answer = self._queue.write(writes, author, self._database.address.timeout, fence)
+            revision = await self._refusals.noted(answer)
+        except TimeoutError:
+            raise StoreUnreachable(f"{self._database.address}: the writes before this one take too long") from None
+        if not self._listener.is_listening:
+            self._news.publish()  # else we hear of it as all others do
+        return revision
+
+    async def _commit(self, together: Sequence[QueuedWrite]) -> Sequence[WriteResult]:
+        mark = uuid4()
+        results: list[WriteResult] = []
+        try:
+            await self._ask(partial(self._write, together, mark, results))
+        except _CutWhileCommitting as cut:
+            await self._find_out(mark, max(result for result in results if isinstance(result, int)), cut)
+        return results
+
+    def follow(self, since: int) -> AsyncIterator[ChangeBatch]:
+        return follow(self._news, since, partial(self._after, number=self._timeline.begin(since)))
+
+    @property
+    def outage(self) -> str:
+        """Since when the database is away, and why; empty while it is there."""
+        return "" if self._listener.outage is None else _outage_text(*self._listener.outage)
+
+    @property
+    def refusal(self) -> str:
+        return self._refusals.reason
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._news.close()
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        await self._stack.aclose()
+
+    async def _begin(self) -> None:
+        await self._stack.enter_async_context(self._database.opened())
+        # Not in a TaskGroup: what the store answers to a caller would reach him in a group of exceptions.
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(self._listen()), loop.create_task(self._queue.run())]
+        await self._listener.begun.wait()
+
+    async def _listen(self) -> None:
+        try:
+            await self._listener.run()
+        except Exception as error:  # noqa: BLE001  # whatever it is, those who wait for news have to know
+            self._news.fail(error)
+        finally:
+            self._listener.begun.set()
+
+    async def _ask(self, question: Callable[[Connection], Awaitable[T]]) -> T:
+        """What the database answers. A connection that was cut is replaced, as often as there may be such."""
+        self._must_be_there()
+        tries = self._database.address.connections + 1
+        for left in range(tries, 0, -1):
+            try:
+                async with self._database.connection() as connection:
+                    return await question(connection)
+            except StoreUnreachable as error:
+                self._listener.look()
+                is_silent = isinstance(error.__cause__, TimeoutError)
+                if left == 1 or is_silent or self._listener.outage is not None:
+                    raise
+        raise AssertionError
+
+    def _must_be_there(self) -> None:
+        if self._closed:
+            raise Closed
+        if self._listener.outage is not None:
+            raise StoreUnreachable(_outage_text(*self._listener.outage))
+
+    async def _write(
+        self, together: Sequence[QueuedWrite], mark: UUID, results: list[WriteResult], connection: Connection
+    ) -> None:
+        transaction = connection.transaction()
+        await transaction.start()
+        try:
+            results[:], is_changed = await self._changed(together, mark, connection)
+        except (TimeoutError, asyncio.CancelledError):  # to roll back could take as long again
+            terminate(connection)
+            raise
+        except Exception:
+            with suppress(*LOST):
+                await transaction.rollback()
+            raise
+        try:
+            await transaction.commit()
+        except LOST as error:
+            terminate(connection)
+            if is_changed:
+                raise _CutWhileCommitting from error
+
+    async def _look(self, connection: Connection) -> int:
+        asked = self._timeline.seen
+        head = await rows.seen_head(connection, asked.revision)
+        self._must_understand(head)
+        self._note(asked, head)
+        return head.revision
+
+    def _note(self, asked: LastWrite, head: Head) -> int | None:
+        """To which line of writes an answer belongs; None if it has to be asked for again."""
+        number = self._timeline.note(asked, head)
+        if number is not None and number != asked.number:
+            self._secrets.begin_anew()
+            self._news.publish()  # whoever follows is told that he has to read everything anew
+            structlog.get_logger().warning("store.went_back", known_revision=asked.revision, revision=head.revision)
+        return number
+
+    def _must_understand(self, head: Head) -> None:
+        """A newer version may have brought the tables up to date while this one serves, or begun to encrypt."""
+        must_be_compatible(head.compatible_with, self._known, str(self._database.address))
+        must_share_a_key(head.secrets_keys, self._database.address, self._codec)
+
+    async def _changed(
+        self, together: Sequence[QueuedWrite], mark: UUID, connection: Connection
+    ) -> tuple[list[WriteResult], bool]:
+        """What each write comes to, each after those before it, and whether anything is changed."""
+        head = await rows.locked_head(connection)
+        self._must_understand(head)
+        terms = await terms_of(connection, [queued.fence for queued in together])
+        keys = [write.key for queued in together for write in queued.writes]
+        documents = await rows.find(connection, keys)
+        decide = partial(self._decided, together, head, terms, documents)
+        results, recorded = await _beside_the_loop(
+            decide, len(keys), sum(queued.size for queued in together) + _size(documents)
+        )
+        if recorded:
+            await rows.record(connection, recorded, head, self._forgetting(recorded[-1].change.at), mark)
+        return results, len(recorded) > 0
+
+    def _decided(
+        self,
+        together: Sequence[QueuedWrite],
+        head: Head,
+        terms: Mapping[str, int],
+        documents: Sequence[DocumentColumns],
+    ) -> tuple[list[WriteResult], list[EncodedChange]]:
+        held = {stored.document.key: stored for stored in (row.stored(self._codec) for row in documents)}
+        results: list[WriteResult] = []
+        recorded: list[EncodedChange] = []
+        revision = head.revision
+        for queued in together:
+            try:
+                must_be_current(queued.fence, terms)
+                encoded = self._encoded(queued, held, revision + 1)
+            except (Conflict, TypeError, ValueError) as error:
+                results.append(error)
+                continue
+            for row in encoded:
+                _make(row.change, held)
+            recorded += encoded
+            revision += 1 if encoded else 0
+            results.append(revision)
+        return results, recorded
+
+    def _encoded(self, queued: QueuedWrite, held: Mapping[Key, Stored], revision: int) -> list[EncodedChange]:
+        at = self._clock()
+        dated = outcome.dated(queued.writes, held, at)
+        changes = outcome.changes(dated, held, revision, at, queued.author)
+        return [rows.encoded(change, self._codec) for change in changes]
+
+    def _forgetting(self, now: datetime) -> Forgetting:
+        return Forgetting(self._kept, self._kept_bytes, None if self._kept_age is None else now - self._kept_age)
+
+    async def _find_out(self, mark: UUID, revision: int, cut: Exception) -> None:
+        """Raises if writes up to a revision were not committed of which we were not told, or nobody can say."""
+        try:
+            async with asyncio.timeout(PATIENCE):
+                recorded = await self._found_out(mark, revision)
+        except TimeoutError:
+            raise self._uncertain("nobody can be asked whether it was") from cut
+        if recorded is None:
+            raise self._uncertain("what was written then is already forgotten") from cut
+        if not recorded:
+            raise StoreUnreachable(
+                f"{self._database.address}: the connection was cut, and the change was not made: repeat it"
+            )
+
+    def _uncertain(self, reason: str) -> WriteUncertain:
+        return WriteUncertain(
+            f"{self._database.address}: the connection was cut while the change was committed, and {reason}: look at "
+            "what is stored before you repeat it"
+        )
+
+    async def _found_out(self, mark: UUID, revision: int) -> bool | None:
+        for pause in pauses():
+            try:
+                async with self._database.connected() as connection:
+                    return await rows.was_recorded(connection, mark, revision)
+            except Unusable:
+                await asyncio.sleep(pause)
+        raise AssertionError
+
+    async def _after(self, since: int, number: int) -> ChangeBatch | None:
+        if self._closed:
+            raise Closed
+        asked = self._timeline.seen
+        try:
+            head, changes = await self._ask(partial(rows.after, revision=since, known=asked.revision))
+            self._must_understand(head)
+        except Unusable:  # whoever follows waits until it is there again
+            await asyncio.sleep(_PAUSE)
+            self._listener.expect_more()
+            return None
+        answered = self._note(asked, head)
+        if answered is None:
+            self._news.publish()  # ask again at once
+            return None
+        if answered != number or not head.oldest <= since <= head.revision:
+            raise Outdated(since, head.oldest, head.revision)
+        if since == head.revision:
+            return None
+        findings = self._secrets.findings_after(changes, head.revision)
+        return ChangeBatch(head.revision, await self._changes(changes), findings)
+
+    async def _changes(self, changes: Sequence[ChangeColumns]) -> tuple[Change, ...]:
+        return await _beside_the_loop(partial(_readable, changes, self._codec), len(changes), _size(changes))
+
+    async def _decoded(self, documents: Sequence[DocumentColumns]) -> tuple[Stored, ...]:
+        """Documents; one that cannot be decrypted is as it was last good, or is left out."""
+        stored = await _beside_the_loop(partial(_stored, documents, self._codec), len(documents), _size(documents))
+        good = [held if not is_sealed(held.document) else await self._last_good(held) for held in stored]
+        return tuple(held for held in good if held is not None)
+
+    async def _last_good(self, held: Stored) -> Stored | None:
+        return last_good(held, await self.history(held.document.key, VERSIONS))
+
+
+class _CutWhileCommitting(Exception):
+    """Nobody told us whether the transaction was committed."""
+
+
+async def _beside_the_loop(work: Callable[[], T], count: int, size: int) -> T:
+    """Do some work on so many rows, of so many bytes: at once, or in a thread if it takes a while."""
+    return work() if count < _MANY and size < _LARGE else await asyncio.to_thread(work)
+
+
+def _size(columns: Sequence[DocumentColumns | ChangeColumns]) -> int:
+    return sum(row.size for row in columns)
+
+
+def _stored(documents: Sequence[DocumentColumns], codec: DocumentCodec) -> list[Stored]:
+    return [row.stored(codec) for row in documents]
+
+
+def _disclosed(changes: Sequence[ChangeColumns], codec: DocumentCodec) -> tuple[Change, ...]:
+    return tuple(disclosed(changes, codec))
+
+
+def _readable(changes: Sequence[ChangeColumns], codec: DocumentCodec) -> tuple[Change, ...]:
+    return tuple(readable(changes, codec))
+
+
+def _make(change: Change, held: dict[Key, Stored]) -> None:
+    """Hold what is there after a change."""
+    stored = outcome.stored(change, held.pop(change.key, None))
+    if stored is not None:
+        held[change.key] = stored
+
+
+def _outage_text(since: datetime, reason: str) -> str:
+    return f"the store is away since {timestamp(since)}: {reason}; what was read before stays in force"

@@ -1,0 +1,156 @@
+"""One of the others that hangs, lies or stands wrongly in the roster is silent, and nobody else is."""
+
+from __future__ import annotations
+
+import asyncio
+import http.server
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from datetime import UTC, datetime
+from functools import partial
+from typing import cast
+
+import pytest
+
+from cp.serving.instances import peers as peers_
+from cp.serving.instances.members import LEASE, Members
+from cp.serving.instances.peers import PeerAnswers, Peers, SilentPeer
+from cp.serving.instances.tokens import InstanceTokens
+from cp.serving.workers.messages import owners_of, presences_of
+from cp.store.roster import Instance, SeenInstance
+from koguma.v1 import workers_pb2 as pb
+
+OWNERS = pb.Request(owners=pb.Nothing())
+ALIVE = pb.Frame(answer=pb.Answer(alive=pb.Nothing()))
+NO_OWNERS = pb.Frame(answer=pb.Answer(owners=pb.Owners()))
+OF_A_NEWER_ONE = pb.Frame(
+    answer=pb.Answer(presences=pb.Presences(entries=[pb.Presences.Entry(presence=pb.Presence(state="Dozing"))]))
+)
+
+
+def instance(name: str, address: str) -> Instance:
+    return Instance(name, "here", address, "", "0.1.0", datetime(2026, 1, 1, tzinfo=UTC), 0)
+
+
+class Present:
+    """Members that never come or go, and the tokens for them."""
+
+    def __init__(self, others: Sequence[Instance], silence: float) -> None:
+        self.others, self.silence = others, silence
+        self.overdue: set[str] = set()
+
+    async def others_present(self) -> Sequence[Instance]:
+        return self.others
+
+    async def seen(self) -> Sequence[SeenInstance]:
+        return [SeenInstance(other, self.silence) for other in self.others]
+
+    async def token(self, _audience: str) -> str:
+        return "token"
+
+
+@contextmanager
+def asking(*others: Instance, silence: float = 0.0) -> Iterator[Peers]:
+    present = Present(others, silence)
+    with closing(Peers(cast("Members", present), cast("InstanceTokens", present), "here")) as peers:
+        yield peers
+
+
+@contextmanager
+def answering(content: Callable[[], bytes]) -> Iterator[str]:
+    """The address of somebody who answers each question with that."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            body = content()
+            self.send_response(200)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002
+            """Nobody reads it."""
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        thread = threading.Thread(target=partial(server.serve_forever, 0.01))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join(20)
+
+
+def owners(peers: Peers) -> PeerAnswers[object]:
+    return asyncio.run(peers.ask(OWNERS, lambda answer: owners_of(answer.owners)))
+
+
+@pytest.mark.parametrize(
+    "address", ["http://a:99999", "http://[::1", "http://a..b:1", "nonsense", "", "http://a\x01:80"]
+)
+def test_who_stands_wrongly_in_the_roster_is_silent_alone(address: str) -> None:
+    with answering(NO_OWNERS.SerializeToString) as good, asking(instance("x", good), instance("y", address)) as peers:
+        answers = owners(peers)
+
+    assert answers.given == {"x": {}}
+    assert list(answers.silent) == ["y"]
+
+
+def test_who_answers_something_else_is_silent() -> None:
+    with answering(ALIVE.SerializeToString) as address, asking(instance("x", address)) as peers:
+        assert owners(peers).silent == {"x": f"{address} answers something else than it was asked"}
+        with pytest.raises(SilentPeer):
+            asyncio.run(peers.ask_one(instance("x", address), pb.Request(status=pb.Nothing())))
+
+
+def test_who_answers_what_only_a_newer_version_understands_is_silent() -> None:
+    with answering(OF_A_NEWER_ONE.SerializeToString) as address, asking(instance("x", address)) as peers:
+        answers = asyncio.run(peers.ask(pb.Request(presences=pb.Keys()), lambda answer: presences_of(answer.presences)))
+
+    assert answers.silent == {"x": f"{address} answers what this version does not understand"}
+
+
+def test_however_many_are_gone_few_threads_ask_whether_they_are() -> None:
+    asking_threads = set[threading.Thread]()
+
+    def answer() -> bytes:
+        asking_threads.update(each for each in threading.enumerate() if each.name.startswith("koguma-peers"))
+        return ALIVE.SerializeToString()
+
+    with answering(answer) as address:
+        gone = [instance(str(number), address) for number in range(100)]
+        with asking(*gone, silence=LEASE) as peers:
+            asyncio.run(peers.find_overdue())
+
+    assert 0 < len(asking_threads) <= peers_._THREADS
+
+
+def test_nobody_waits_behind_somebody_who_hangs() -> None:
+    """However many questions he has not answered."""
+    hanging = threading.Event()
+    asked = threading.Semaphore(0)
+
+    def never() -> bytes:
+        asked.release()
+        hanging.wait(20)
+        return NO_OWNERS.SerializeToString()
+
+    async def scenario(peers: Peers, slow: Instance, good: Instance) -> pb.Answer:
+        async with asyncio.TaskGroup() as group:
+            waiting = [group.create_task(peers.ask_one(slow, OWNERS, 20)) for _ in range(100)]
+            await asyncio.to_thread(asked.acquire)
+            answer = await peers.ask_one(good, OWNERS, 5)
+            hanging.set()
+            for task in waiting:
+                task.cancel()
+        return answer
+
+    with ExitStack() as stack:
+        slow = instance("slow", stack.enter_context(answering(never)))
+        good = instance("good", stack.enter_context(answering(NO_OWNERS.SerializeToString)))
+        peers = stack.enter_context(asking(slow, good))
+        stack.callback(hanging.set)
+        assert asyncio.run(scenario(peers, slow, good)).owners == pb.Owners()

@@ -1,0 +1,110 @@
+"""What is said of builtin gateways, as time goes by and as their listeners change."""
+
+from __future__ import annotations
+
+import pytest
+from cryptography import x509
+
+from cp.insight.lint import lint
+from cp.model.violation import Finding
+from tests.golden import ROOT
+from tests.rules.edge import EDGE
+from tests.rules.worlds import world_of
+from tests.snapshots import policies
+
+DAY = 86_400.0
+HTTPS = (ROOT / "lint" / "certificate-for-others.in.yaml").read_text()
+
+
+def ends() -> float:
+    """When the certificate of the case ends."""
+    lines = HTTPS.splitlines()
+    first, last = (next(at for at, line in enumerate(lines) if mark in line) for mark in ("BEGIN CERT", "END CERT"))
+    pem = "\n".join(line.strip() for line in lines[first : last + 1])
+    return x509.load_pem_x509_certificate(pem.encode()).not_valid_after_utc.timestamp()
+
+
+def told(text: str, now: float | None = None) -> dict[str, Finding]:
+    return {finding.code: finding for finding in lint(policies(), world_of(text), now=now)}
+
+
+def test_a_certificate_is_told_of_a_month_before_it_ends() -> None:
+    assert "certificate-ends" not in told(HTTPS)
+    assert "certificate-ends" not in told(HTTPS, ends() - 31 * DAY)
+
+    finding = told(HTTPS, ends() - 29.5 * DAY)["certificate-ends"]
+    assert (finding.path, finding.message) == (
+        "conf.listeners[0].tls.certificates[0]",
+        "this certificate ends in 29 days",
+    )
+
+
+def test_a_certificate_that_has_ended_is_an_error() -> None:
+    findings = told(HTTPS, ends() + 1)
+
+    assert findings["certificate-ended"].severity == "error"
+    assert "certificate-ends" not in findings
+
+
+@pytest.mark.parametrize(
+    ("hostname", "is_for"),
+    [("shop.other", True), ("www.shop.other", True), ("www.www.shop.other", False), ('"*.shop.other"', False)],
+)
+def test_a_certificate_is_held_against_the_hostname(hostname: str, is_for: bool) -> None:
+    text = HTTPS.replace('hostname: "*.example"', f"hostname: {hostname}")
+
+    assert ("certificate-for-others" not in told(text)) is is_for
+
+
+def test_a_gateway_at_which_all_is_well_is_told_nothing() -> None:
+    routes = EDGE.replace("tags: {at: http}}\n  to:", "}\n  to:").replace("name: edge, }", "name: edge}")
+    routes = routes.replace("hostnames: [shop.example]", "hostnames: [shop.example, admin.example]")
+
+    assert not told(routes)
+
+
+def test_a_hostname_is_told_of_only_where_no_listener_takes_it() -> None:
+    assert "hostname-not-taken" not in told(EDGE.replace("[shop.example]", '["*.shop.example"]'))
+    assert "hostname-not-taken" not in told(EDGE.replace("[shop.example]", '["*"]'))
+    assert "hostname-not-taken" in told(EDGE.replace("[shop.example]", "[example]"))
+
+
+SECOND = """---
+type: Dataplane
+mesh: default
+name: second
+networking: {address: %s, gateway: {type: BUILTIN, tags: {kuma.io/service: edge}}}
+"""
+
+
+def test_of_two_gateways_on_one_machine_ports_that_both_have_are_told() -> None:
+    assert "address-shared" in told(EDGE + SECOND % "10.0.0.1")
+    assert "address-shared" not in told(EDGE + SECOND % "10.0.0.7")
+
+
+TIMEOUT = """---
+type: MeshTimeout
+mesh: default
+name: t
+spec: {targetRef: %s, to: [{targetRef: {kind: Mesh}, default: {http: {requestTimeout: 9s}}}]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("target", "is_told"),
+    [
+        ("{kind: MeshSubset, tags: {kuma.io/service: edge}}", True),
+        ("{kind: MeshService, name: edge}", True),
+        ("{kind: MeshSubset, tags: {kuma.io/service: web}}", False),
+        ("{kind: Mesh, proxyTypes: [Gateway]}", False),
+        ("{kind: MeshGateway, name: edge}", False),
+    ],
+)
+def test_a_gateway_is_best_selected_by_its_mesh_gateway(target: str, is_told: bool) -> None:
+    assert ("prefer-gateway" in told(EDGE + TIMEOUT % target)) is is_told
+
+
+def test_a_policy_that_names_the_dataplane_of_a_gateway_is_told_what_selects_it() -> None:
+    finding = told(EDGE + TIMEOUT % "{kind: Dataplane, name: edge}")["selects-no-proxy"]
+
+    assert finding.hint == "a builtin gateway is selected by its MeshGateway: write `kind: MeshGateway`"

@@ -1,0 +1,561 @@
+"""A real Envoy is shown what a change comes to, and nothing of it does anything on the way."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+from envoy.config.listener.v3.listener_pb2 import Listener
+
+from cp.access.rights_file import rights_of
+from cp.api.authentication import AccessControl
+from cp.identity.authority import KeyPair
+from cp.insight.plan import ChangedProxy, UpcomingResource
+from cp.model.document import Document
+from cp.model.names import Key
+from cp.model.violation import Severity
+from cp.policies import kinds
+from cp.resources.world import World
+from cp.serving.preflight import scratch
+from cp.serving.preflight.harmless import KNOWN_EXTENSIONS, NotShown, harmless
+from cp.serving.preflight.preflight import Preflight, PreflightOutcome
+from cp.serving.preflight.rounds import Rounds
+from cp.serving.preflight.scratch import EnvoyUnavailable
+from cp.store.memory import MemoryStore
+from cp.store.port import Put
+from cp.translate.compiler import Compiler
+from cp.translate.packing import LISTENER, PackedResource
+from generators.envoy.every_message import message_type
+from tests.access import forge
+from tests.api.conftest import ADMINS, Api, Unit
+from tests.api.samples import dataplane, timeout
+from tests.api.test_door import OF_MEMBER
+from tests.api.test_plan import StateWithKeys, StoredState
+from tests.cli.conftest import Koguma, running_control_plane
+from tests.golden import Case, cases
+from tests.random_mesh import MESH
+from tests.rollouts.test_assignment import rollout
+from tests.snapshots import Question, policies
+from tests.support.envoy import envoy_binary
+from tests.support.uncompilable import REASON, cannot_compile
+
+PAIR = KeyPair(b"", b"")
+OF_TEAM = (
+    "{groups: [team], may: [read, write], meshes: [default, other], kinds: [Mesh, MeshProxyPatch]}",
+    "{groups: [team], may: [read], meshes: [default], kinds: [Dataplane, Inspection]}",
+)
+"""Who may look into one of two meshes in which he may write."""
+
+PATCH = "/meshes/default/meshproxypatches/bad"
+GOLDEN = [parameters.values[0] for parameters in cases("proxies")]
+WEB = {"kuma.io/service": "web", "kuma.io/protocol": "http"}
+
+
+def patch(*modifications: dict[str, Any]) -> dict[str, Any]:
+    spec = {"targetRef": {"kind": "Mesh"}, "default": {"appendModifications": list(modifications)}}
+    return {"type": "MeshProxyPatch", "mesh": "default", "name": "bad", "spec": spec}
+
+
+def cluster(most: int) -> dict[str, Any]:
+    outliers = {"maxEjectionPercent": most}
+    value = {"name": "bad", "connectTimeout": "1s", "type": "STATIC", "outlierDetection": outliers}
+    return patch({"cluster": {"operation": "Add", "value": yaml.safe_dump(value)}})
+
+
+def lua(code: str) -> dict[str, Any]:
+    config = {"@type": "type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua", "inlineCode": code}
+    value = {"name": "envoy.filters.http.lua", "typedConfig": config}
+    return patch(
+        {"httpFilter": {"operation": "AddFirst", "match": {"origin": "inbound"}, "value": yaml.safe_dump(value)}}
+    )
+
+
+REFUSED, TAKEN = cluster(200), cluster(20)
+
+
+def worlds_proxies(*documents: dict[str, Any]) -> list[ChangedProxy]:
+    """The proxies of a mesh, to which all is new."""
+    keyed = [Document(Key(each["type"], "default", each["name"]), each) for each in documents]
+    world = World.of([MESH, *keyed], kinds(policies()))
+    assert not [finding for finding in world.findings if finding.severity is Severity.ERROR]
+    compiler = Compiler(policies())
+    return [_new_to(compiler, world, each.key) for each in world.table("Dataplane", "default")]
+
+
+def golden_proxy(case: Case) -> ChangedProxy:
+    question = Question.of(case)
+    return _new_to(Compiler(policies()), question.world(), Key("Dataplane", question.mesh, question.proxy))
+
+
+def _new_to(compiler: Compiler, world: World, key: Key) -> ChangedProxy:
+    resource = world.get(key)
+    assert resource is not None
+    compiled = compiler.proxy(world, resource)
+    packed = (packed for part in compiled.snapshot.parts for packed in part)
+    return ChangedProxy(compiled, tuple(UpcomingResource(each, (key,)) for each in packed), world)
+
+
+def said(*proxies: ChangedProxy) -> PreflightOutcome:
+    return asyncio.run(Preflight(envoy_binary(), 30).outcome(proxies))
+
+
+# --- what an Envoy says ---
+
+
+def test_an_envoy_takes_what_several_proxies_are_served() -> None:
+    proxies = list(map(golden_proxy, GOLDEN[:4]))
+    new = {each.packed for proxy in proxies for each in proxy.new}
+    keys = {proxy.compiled.dataplane.key for proxy in proxies}
+    outcome = said(*proxies)
+
+    assert (outcome.refused, limits_alone(outcome)) == ((), True)
+    assert (outcome.shown, outcome.proxies) == (len(new) - len(outcome.unseen), len(keys))
+    assert outcome.envoy.count(".") == 2
+
+
+def limits_alone(outcome: PreflightOutcome) -> bool:
+    return all(each.type == "runtime" and each.reason.endswith("at its start alone") for each in outcome.unseen)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("case", [*cases("proxies"), *cases("policies")])
+def test_an_envoy_takes_what_every_golden_proxy_is_served(case: Case) -> None:
+    outcome = said(golden_proxy(case))
+
+    assert outcome.refused == ()
+    assert all(each.type == "runtime" or "does not ask for it" in each.reason for each in outcome.unseen)
+
+
+def test_what_an_envoy_refuses_is_told_with_its_words_and_the_policy() -> None:
+    (refused,) = said(*worlds_proxies(dataplane(), REFUSED)).refused
+
+    assert (refused.type, refused.name, refused.dataplane.name) == ("clusters", "bad", "web-1")
+    assert "MaxEjectionPercent: value must be less than or equal to 100" in refused.reason
+    assert [(part.policy.name, part.path) for part in refused.policies] == [
+        ("bad", "spec.default.appendModifications[0]")
+    ]
+
+
+def test_each_resource_is_shown_once_and_what_cannot_be_together_one_after_the_other() -> None:
+    """Two machines may have the same address, as far as anybody knows here."""
+    first, second = (dataplane(name) for name in ("web-1", "web-2"))
+    second["networking"]["inbound"][0]["servicePort"] = 81
+
+    alike = Rounds(PAIR).of(worlds_proxies(first, dataplane("web-2"))).rounds
+    different = Rounds(PAIR).of(worlds_proxies(first, second)).rounds
+    assert [len(each.new) for each in alike] == [3]
+    assert [len(each.new) for each in different] == [3, 2]
+
+
+# --- what it does ---
+
+
+def test_an_envoy_runs_no_code_and_opens_no_file_of_what_it_is_shown(tmp_path: Path) -> None:
+    code, log = tmp_path / "code", tmp_path / "access.log"
+    backend = {"type": "File", "file": {"path": str(log)}}
+    item = {"targetRef": {"kind": "Mesh"}, "default": {"backends": [backend]}}
+    access_log = {"type": "MeshAccessLog", "mesh": "default", "name": "all", "spec": {"from": [item]}}
+    script = lua(f"local f = io.open('{code}', 'w'); f:write('x'); f:close()")
+
+    outcome = said(*worlds_proxies(dataplane(), script, access_log))
+    assert (outcome.refused, outcome.unseen) == ((), ())
+    assert (code.exists(), log.exists()) == (False, False)
+
+
+def test_an_envoy_listens_nowhere_and_calls_nobody(tmp_path: Path) -> None:
+    """The port of the inbound is taken, and whoever is health-checked hears of nobody."""
+    with socket.create_server(("127.0.0.1", 0)) as inbound, socket.create_server(("127.0.0.1", 0)) as server:
+        web, backend = dataplane("web-1"), dataplane("api-1", service="api")
+        web["networking"]["inbound"][0]["port"] = inbound.getsockname()[1]
+        web["networking"]["outbound"] = [{"port": 10001, "tags": {"kuma.io/service": "api"}}]
+        backend["networking"]["inbound"][0]["port"] = server.getsockname()[1]
+        check = {"interval": "0.1s", "timeout": "1s", "unhealthyThreshold": 1, "healthyThreshold": 1, "tcp": {}}
+        item = {"targetRef": {"kind": "Mesh"}, "default": check}
+        policy = {"type": "MeshHealthCheck", "mesh": "default", "name": "all", "spec": {"to": [item]}}
+        outcome = said(*worlds_proxies(web, backend, policy))
+        server.setblocking(False)
+
+        assert (outcome.refused, outcome.unseen) == ((), ())
+        with pytest.raises(BlockingIOError):
+            server.accept()
+
+
+def test_a_listener_for_udp_gets_a_port_of_loopback_that_nobody_knows() -> None:
+    """Envoy takes none that does not listen."""
+    listener = Listener()
+    places = (listener.address, listener.additional_addresses.add().address)
+    for place in places:
+        place.socket_address.protocol = place.socket_address.UDP
+        place.socket_address.address, place.socket_address.port_value = "0.0.0.0", 53  # not to listen there
+    copy = harmless(PackedResource.of(LISTENER, "dns", listener.SerializeToString()), PAIR)
+
+    shown = Listener.FromString(copy.body)
+    sockets = [place.socket_address for place in (shown.address, shown.additional_addresses[0].address)]
+    assert [(each.address, each.port_value) for each in sockets] == [("127.0.0.1", 0)] * 2
+
+
+def test_what_brings_other_code_along_is_not_shown_and_said_to_be_left_out() -> None:
+    config = {"@type": "type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm", "config": {}}
+    value = yaml.safe_dump({"name": "w", "typedConfig": config})
+    filter_ = {"httpFilter": {"operation": "AddFirst", "match": {"origin": "inbound"}, "value": value}}
+    proxies = worlds_proxies(dataplane(), patch(filter_))
+
+    ((resource, why),) = Rounds(PAIR).of(proxies).left_out
+    assert (resource.packed.name, why) == ("inbound:127.0.0.1:8080", "it brings code along, which is not run here")
+    with pytest.raises(NotShown):
+        harmless(resource.packed, PAIR)
+
+
+def test_what_is_not_shown_is_not_counted_as_shown() -> None:
+    """Neither what was left out, nor the routes for which nobody asks then; a proxy counts for what it shares too."""
+    outbound = [{"port": 10001, "tags": {"kuma.io/service": "web"}}]
+    config = {"@type": f"{TYPE}envoy.extensions.filters.http.wasm.v3.Wasm", "config": {}}
+    value = yaml.safe_dump({"name": "w", "typedConfig": config})
+    filter_ = {"httpFilter": {"operation": "AddFirst", "match": {"origin": "outbound"}, "value": value}}
+    proxies = worlds_proxies(dataplane(outbound=outbound), dataplane("web-2", outbound=outbound), patch(filter_))
+    new = {each.packed for proxy in proxies for each in proxy.new}
+
+    outcome = said(*proxies)
+    assert [(each.type, each.name) for each in outcome.unseen] == [
+        ("listeners", "outbound:127.0.0.1:10001"),
+        ("routes", "web"),
+    ]
+    assert [each.reason for each in outcome.unseen] == [
+        "it brings code along, which is not run here",
+        "Envoy does not ask for it, as it has taken nothing that refers to it",
+    ]
+    assert (outcome.shown, outcome.proxies) == (len(new) - 2, 2)
+
+
+TYPE = "type.googleapis.com/"
+LUA = {"inline_code": "os.exit(1)"}
+CODE = {"inlineString": "os.exit(1)"}
+PLAIN = {"type_url": f"{TYPE}envoy.extensions.filters.http.lua.v3.Lua", "value": LUA}
+IN_LUA = {"@type": f"{TYPE}envoy.extensions.string_matcher.lua.v3.Lua", "sourceCode": CODE}
+CALLER = {"header": {"name": "x", "stringMatch": {"custom": {"name": "l", "typedConfig": IN_LUA}}}}
+POLICY = {"permissions": [{"any": True}], "principals": [CALLER]}
+ROUTE_IN_LUA = {
+    "@type": f"{TYPE}envoy.extensions.router.cluster_specifiers.lua.v3.LuaConfig",
+    "sourceCode": CODE,
+    "defaultCluster": "c",
+}
+STORED = {"@type": f"{TYPE}envoy.extensions.key_value.file_based.v3.FileBasedKeyValueStoreConfig", "filename": "/x"}
+HOSTS = {"name": "d", "keyValueConfig": {"config": {"name": "kv", "typedConfig": STORED}}}
+FORWARD_PROXY = f"{TYPE}envoy.extensions.clusters.dynamic_forward_proxy.v3.ClusterConfig"
+FORWARDED = {"@type": FORWARD_PROXY, "dnsCacheConfig": HOSTS}
+ELSEWHERE = {"apiType": "GRPC", "grpcServices": [{"googleGrpc": {"targetUri": "192.0.2.1:1", "statPrefix": "x"}}]}
+TLS = f"{TYPE}envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext"
+
+
+def filtered(name: str, **config: Any) -> dict[str, Any]:
+    value = yaml.safe_dump({"name": "x", "typedConfig": {"@type": TYPE + name, **config}})
+    return patch({"httpFilter": {"operation": "AddFirst", "match": {"origin": "inbound"}, "value": value}})
+
+
+def routed(route: dict[str, Any]) -> dict[str, Any]:
+    host = {"name": "v", "domains": ["v.example"], "routes": [{"match": {"prefix": "/"}, "route": route}]}
+    return patch({"virtualHost": {"operation": "Add", "match": {"origin": "inbound"}, "value": yaml.safe_dump(host)}})
+
+
+def added(**fields: Any) -> dict[str, Any]:
+    value = yaml.safe_dump({"name": "c", "connectTimeout": "1s", **fields})
+    return patch({"cluster": {"operation": "Add", "value": value}})
+
+
+@pytest.mark.parametrize(
+    ("policy", "why"),
+    [
+        (filtered("xds.type.v3.TypedStruct", **PLAIN), "xds.type.v3.TypedStruct"),
+        (filtered("udpa.type.v1.TypedStruct", **PLAIN), "udpa.type.v1.TypedStruct"),
+        (filtered("google.protobuf.Struct", value=LUA), "google.protobuf.Struct"),
+        (filtered("envoy.extensions.filters.http.rbac.v3.RBAC", rules={"policies": {"p": POLICY}}), "string_matcher"),
+        (routed({"inlineClusterSpecifierPlugin": {"extension": {"name": "l", "typedConfig": ROUTE_IN_LUA}}}), "lua"),
+        (added(clusterType={"name": "dfp", "typedConfig": FORWARDED}), "key_value.file_based"),
+        (added(type="EDS", edsClusterConfig={"edsConfig": {"apiConfigSource": ELSEWHERE}}), "from elsewhere"),
+        (added(type="EDS", edsClusterConfig={"edsConfig": {"pathConfigSource": {"path": "/x"}}}), "from elsewhere"),
+    ],
+)
+def test_what_nobody_knows_to_be_harmless_is_not_shown(policy: dict[str, Any], why: str) -> None:
+    (left_out,) = Rounds(PAIR).of(worlds_proxies(dataplane(), policy)).left_out
+
+    assert why in left_out[1]
+
+
+def test_all_that_is_known_to_be_harmless_exists() -> None:
+    assert {message_type(name).DESCRIPTOR.full_name for name in KNOWN_EXTENSIONS} == KNOWN_EXTENSIONS
+
+
+def test_neither_checks_of_health_nor_logs_of_keys_lead_anywhere(tmp_path: Path) -> None:
+    """Whatever port, socket or file a policy names for them."""
+    check = {"timeout": "1s", "interval": "0.1s", "unhealthyThreshold": 1, "healthyThreshold": 1, "tcpHealthCheck": {}}
+    events, keys = tmp_path / "events", tmp_path / "keys"
+    context = {"@type": TLS, "commonTlsContext": {"keyLog": {"path": str(keys)}}}
+    with socket.create_server(("127.0.0.1", 0)) as tcp, socket.socket(socket.AF_UNIX) as unix:
+        unix.bind(str(tmp_path / "socket"))
+        unix.listen()
+        here = {"socketAddress": {"address": "127.0.0.1", "portValue": tcp.getsockname()[1]}}
+        there = {"socketAddress": {"address": "192.0.2.1", "portValue": 1}}
+        hosts = [
+            {"address": {"pipe": {"path": str(tmp_path / "socket")}}},
+            {"address": there, "healthCheckConfig": {"address": here}},
+            {"address": there, "healthCheckConfig": {"portValue": here["socketAddress"]["portValue"]}},
+        ]
+        assignment = {"clusterName": "c", "endpoints": [{"lbEndpoints": [{"endpoint": host} for host in hosts]}]}
+        checked = [{**check, "eventLogPath": str(events)}]
+        encrypted = {"name": "tls", "typedConfig": context}
+        policy = added(type="STATIC", loadAssignment=assignment, healthChecks=checked, transportSocket=encrypted)
+
+        outcome = said(*worlds_proxies(dataplane(), policy))
+        assert (outcome.refused, outcome.unseen) == ((), ())
+        for server in (tcp, unix):
+            server.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                server.accept()
+    assert (events.exists(), keys.exists()) == (False, False)
+
+
+def test_an_envoy_that_is_shown_what_takes_all_memory_ends_before_others_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scratch, "_MEMORY", 400 * 1024**2)
+    large = {"minimumRingSize": 8 * 1024**2, "maximumRingSize": 8 * 1024**2}
+    host = {"endpoint": {"address": {"socketAddress": {"address": "192.0.2.1", "portValue": 1}}}}
+    assignment = {"clusterName": "c", "endpoints": [{"lbEndpoints": [host, host]}]}
+    rings = [
+        added(name=f"c{number}", lbPolicy="RING_HASH", ringHashLbConfig=large, loadAssignment=assignment)
+        for number in range(4)
+    ]
+    modifications = [each["spec"]["default"]["appendModifications"][0] for each in rings]
+
+    with pytest.raises(EnvoyUnavailable, match="ended with"):
+        said(*worlds_proxies(dataplane(), patch(*modifications)))
+
+
+# --- an Envoy that is not there ---
+
+
+@pytest.mark.parametrize(("program", "why"), [("/no/such/envoy", "cannot be started"), ("/bin/false", "ended with")])
+def test_an_envoy_that_does_not_run_is_no_envoy_that_agrees(program: str, why: str) -> None:
+    with pytest.raises(EnvoyUnavailable, match=why):
+        asyncio.run(Preflight(Path(program), 10).outcome(worlds_proxies(dataplane())))
+
+
+def test_an_envoy_that_says_nothing_is_no_envoy_that_agrees(tmp_path: Path) -> None:
+    (silent := tmp_path / "envoy").write_text("#!/bin/sh\nexec sleep 60\n")
+    silent.chmod(0o700)
+
+    with pytest.raises(EnvoyUnavailable, match=r"did not answer within 0\.3 s"):
+        asyncio.run(Preflight(silent, 0.3).outcome(worlds_proxies(dataplane())))
+
+
+# --- writes ---
+
+
+@pytest.fixture
+def guarded(start: Unit) -> Api:
+    """An API that shows every write to an Envoy, with one proxy."""
+    return with_envoy(start, envoy_binary())
+
+
+def with_envoy(start: Unit, envoy: Path, *, is_asked_first: bool = True) -> Api:
+    store = MemoryStore()
+    preflight = Preflight(envoy, 30)
+    api = start(store=store, state=StoredState(store), preflight=preflight, preflights_writes=is_asked_first)
+    api.put("/meshes/default?preflight=false", {"type": "Mesh", "name": "default"}).raise_for_status()
+    api.put("/meshes/default/dataplanes/web-1?preflight=false", dataplane()).raise_for_status()
+    return api
+
+
+def test_a_write_that_an_envoy_refuses_is_refused_with_its_words(guarded: Api) -> None:
+    answers = [
+        guarded.put(PATCH, REFUSED),
+        guarded.post("/_apply", json={"resources": [{"text": yaml.safe_dump(REFUSED), "place": "bad.yaml:1"}]}),
+    ]
+
+    assert [answer.status_code for answer in answers] == [422, 422]
+    assert "Envoy 1." in answers[0].json()["detail"]
+    (fault,) = answers[1].json()["invalid_parameters"]
+    assert (fault["field"], fault["file"]) == ("spec.default.appendModifications[0]", "bad.yaml")
+    assert "MeshProxyPatch default/bad: clusters bad of web-1: " in fault["reason"]
+    assert guarded.get(PATCH).status_code == 404
+    assert guarded.put(PATCH, TAKEN).status_code == 201
+    assert guarded.put(f"{PATCH}?preflight=false", REFUSED).status_code == 200
+
+
+def test_a_dry_run_tells_what_an_envoy_says(guarded: Api) -> None:
+    told = [guarded.put(f"{PATCH}?dryRun=true&preflight=true", each).json()["preflight"] for each in (REFUSED, TAKEN)]
+
+    assert [(each["shown"], len(each["refused"]), each["notShown"]) for each in told] == [(1, 1, []), (1, 0, [])]
+    assert guarded.get(PATCH).status_code == 404
+
+
+def test_who_may_look_into_one_mesh_hears_of_others_that_something_is_refused_there(start: Unit) -> None:
+    store, envoy = MemoryStore(), Preflight(envoy_binary(), 30)
+    rights = rights_of(f"rights: [{', '.join(OF_TEAM)}]", "access.yaml", kinds(policies()), ADMINS)
+    access = AccessControl(lambda: rights, clock=lambda: forge.NOW)
+    api = start(store=store, state=StateWithKeys(store), preflight=envoy, access=access)
+    for mesh, proxy in (("default", "web-1"), ("other", "db-7")):
+        api.put(f"/meshes/{mesh}", {"type": "Mesh", "name": mesh}).raise_for_status()
+        api.put(f"/meshes/{mesh}/dataplanes/{proxy}", {**dataplane(proxy), "mesh": mesh}).raise_for_status()
+
+    def applied(query: str, *meshes: str) -> httpx.Response:
+        texts = [{"text": yaml.safe_dump({**REFUSED, "mesh": mesh})} for mesh in meshes]
+        headers = {"authorization": f"Bearer {OF_MEMBER}"}
+        return api.request("POST", f"/_apply?{query}", peer="192.0.2.1", json={"resources": texts}, headers=headers)
+
+    told = applied("dryRun=true&preflight=true", "default", "other").json()["preflight"]
+    both, other = applied("preflight=true", "default", "other"), applied("preflight=true", "other")
+    assert [each["proxy"] for each in told["refused"]] == ["web-1"]
+    assert (told["shown"], told["inMeshesNotTold"]) == (2, {"refused": 1, "notShown": 0})
+    assert [both.status_code, other.status_code] == [422, 422]
+    assert other.json()["detail"].endswith(
+        "refuses something that follows from it in a mesh that you may not look into"
+    )
+    assert "db-7" not in both.text + other.text + str(told)
+    assert "web-1" in both.text
+
+
+def test_every_write_tells_how_much_an_envoy_was_shown_and_what_not(guarded: Api) -> None:
+    """A filter of code is in the listener of the inbound, before and after: nothing that changes there is shown."""
+    config = {"@type": f"{TYPE}envoy.extensions.filters.http.wasm.v3.Wasm", "config": {}}
+    value = yaml.safe_dump({"name": "w", "typedConfig": config})
+    code = {"httpFilter": {"operation": "AddFirst", "match": {"origin": "inbound"}, "value": value}}
+    stays = {**patch(code), "name": "stays"}
+    guarded.put("/meshes/default/meshproxypatches/stays?preflight=false", stays).raise_for_status()
+    revision = int(guarded.put(f"{PATCH}?preflight=false", patch(code)).headers["koguma-revision"])
+
+    answers = [
+        guarded.delete(PATCH),
+        guarded.put(PATCH, patch(code)),
+        guarded.post("/_rollback", json={"revision": revision - 1}),
+        guarded.post("/_apply", json={"resources": [{"text": yaml.safe_dump(patch(code))}]}),
+    ]
+    for answer in answers:
+        told = answer.json()
+        assert (told["preflight"]["shown"], [each["type"] for each in told["preflight"]["notShown"]]) == (
+            0,
+            ["listeners"],
+        )
+        assert told["warnings"][-1].endswith("it brings code along, which is not run here")
+
+
+def test_a_rollback_is_shown_first_too(guarded: Api) -> None:
+    guarded.put(f"{PATCH}?preflight=false", REFUSED)
+    revision = int(guarded.put(PATCH, TAKEN).headers["koguma-revision"]) - 1
+
+    assert guarded.post("/_rollback", json={"revision": revision}).status_code == 422
+    assert guarded.post("/_rollback?preflight=false", json={"revision": revision}).status_code == 200
+
+
+def test_a_proxy_that_cannot_be_compiled_stops_no_write(guarded: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    guarded.put("/meshes/default/dataplanes/web-2?preflight=false", dataplane("web-2")).raise_for_status()
+    cannot_compile(monkeypatch, "web-2")
+    answer = guarded.put(PATCH, TAKEN).raise_for_status().json()
+
+    assert (answer["preflight"]["shown"], answer["preflight"]["proxies"]) == (1, 1)
+    (sentence,) = answer["preflight"]["notCompared"]
+    assert sentence.startswith(f"web-2 of mesh default, by a fault of koguma: {REASON}")
+    assert answer["warnings"] == [f"not shown to an Envoy: {sentence}"]
+
+
+def test_a_new_proxy_that_cannot_be_compiled_stops_no_write(guarded: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    cannot_compile(monkeypatch, "web-2")
+    answer = guarded.put("/meshes/default/dataplanes/web-2", dataplane("web-2")).raise_for_status().json()
+
+    assert [each.partition(" of ")[0] for each in answer["preflight"]["notCompared"]] == ["web-2"]
+
+
+def test_an_envoy_is_shown_what_proxies_of_a_rollout_would_get(guarded: Api) -> None:
+    """Neither what the rollout proposes nor the write is refused by itself."""
+    merged = {"operation": "Patch", "match": {"name": "bad"}, "value": "outlierDetection: {maxEjectionPercent: 200}"}
+    write = {**patch({"cluster": merged}), "name": "a-worse"}
+    proposed = Document(Key("MeshProxyPatch", "default", "bad"), TAKEN)
+    path = "/meshes/default/meshproxypatches/a-worse?dryRun=true&preflight=true"
+    assert guarded.put(path, write).json()["preflight"]["refused"] == []
+
+    guarded.run(guarded.store.write(Put(rollout({proposed.key: proposed}, ["web-1"]))))
+    told = guarded.put(path, write).json()["preflight"]
+    (refused,) = told["refused"]
+    assert (refused["proxy"], refused["name"]) == ("web-1", "bad")
+    assert {policy["name"] for policy in refused["policies"]} == {"bad", "a-worse"}
+    (sentence,) = told["notCompared"]
+    assert sentence == (
+        "what rollout 1 of mesh default proposes, which is under way, beside this write, "
+        "for proxies that are not served it yet"
+    )
+
+
+def test_what_ends_a_rollout_is_shown_without_it(guarded: Api) -> None:
+    """Also what goes back then: the proxies of the rollout have had something else."""
+    proposed = Document(Key("MeshProxyPatch", "default", "bad"), TAKEN)
+    guarded.run(guarded.store.write(Put(rollout({proposed.key: proposed}, ["web-1"]))))
+
+    told = guarded.put(f"{PATCH}?dryRun=true&preflight=true", REFUSED).json()["preflight"]
+    assert [(each["proxy"], each["name"]) for each in told["refused"]] == [("web-1", "bad")]
+    assert "notCompared" not in told
+
+
+def test_a_write_waits_for_no_envoy_unless_it_is_asked_for(start: Unit) -> None:
+    api = with_envoy(start, Path("/no/such/envoy"), is_asked_first=False)
+
+    assert api.put("/meshes/default/meshtimeouts/slow", timeout()).status_code == 200 + 1
+    assert api.put("/meshes/default/meshtimeouts/slow?preflight=true", timeout(request_timeout="1s")).status_code == 503
+
+
+def test_a_write_is_not_made_where_the_envoy_cannot_be_asked(start: Unit) -> None:
+    api = with_envoy(start, Path("/no/such/envoy"))
+
+    answer = api.put("/meshes/default/meshtimeouts/slow", timeout())
+    assert (answer.status_code, "`?preflight=false` writes without it" in answer.json()["detail"]) == (503, True)
+    assert api.get("/meshes/default/meshtimeouts/slow").status_code == 404
+    registered = api.put("/meshes/default/dataplanes/web-2", dataplane("web-2"), koguma_owner="run-1")
+    assert registered.status_code == 201
+
+
+def test_a_control_plane_without_an_envoy_says_so(api: Api) -> None:
+    answer = api.put("/meshes/default/meshtimeouts/slow?preflight=true", timeout())
+
+    assert (answer.status_code, "set KOGUMA_PREFLIGHT_ENVOY" in answer.json()["detail"]) == (400, True)
+
+
+def test_the_way_between_two_folders_is_shown_to_an_envoy_of_this_machine(offline: Koguma, tmp_path: Path) -> None:
+    before, after = tmp_path / "before.yaml", tmp_path / "after.yaml"
+    before.write_text(yaml.safe_dump_all([{"type": "Mesh", "name": "default"}, dataplane()]))
+    after.write_text(before.read_text() + "---\n" + yaml.safe_dump(REFUSED))
+    arguments = (
+        "plan",
+        "--from",
+        before,
+        "--to",
+        after,
+        "--preflight",
+        "--no-findings",
+        "--envoy-path",
+        envoy_binary(),
+    )
+
+    ended = offline(*arguments)
+    assert (ended.status, ended.err) == (1, "Error: Envoy refuses what this would come to\n")
+    assert ended.out.startswith("1 resource would change")
+    assert "was shown 1 resource of 1 proxy, and refuses 1 of them\n- clusters bad of web-1: " in ended.out
+    assert f"    made of MeshProxyPatch bad (spec.default.appendModifications[0], {after}:" in ended.out
+    assert json.loads(offline(*arguments, "--output", "json").out)["preflight"]["shown"] == 1
+    assert offline(*arguments, "--envoy-path", "/no/such/envoy").status == 1
+
+
+def test_the_command_line_asks_the_envoy_of_a_control_plane(tmp_path: Path) -> None:
+    (mesh := tmp_path / "mesh.yaml").write_text(yaml.safe_dump(dataplane()))
+    (bad := tmp_path / "bad.yaml").write_text(yaml.safe_dump(REFUSED))
+    with running_control_plane(tmp_path, preflight_envoy=envoy_binary()) as running:
+        koguma = Koguma(f"http://127.0.0.1:{running.http_port}")
+        assert koguma("apply", "-f", mesh, "--preflight").status == 0
+        applied, planned = koguma("apply", "-f", bad, "--preflight"), koguma("plan", "-f", bad, "--preflight")
+        stored = koguma("get", "meshproxypatches", "bad")
+
+    assert (applied.status, "Envoy 1." in applied.err, f"{bad}:" in applied.err) == (1, True, True)
+    assert (planned.status, "and refuses 1 of them\n" in planned.out) == (1, True)
+    assert stored.status == 1
