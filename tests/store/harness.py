@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from selectors import BaseSelector
 from typing import Any, TypeVar
 
 import pytest
@@ -25,6 +26,7 @@ from cp.store.roster import Fence
 from cp.store.secrets_keys import SecretsKey, SecretsKeys
 from cp.store.sqlite import SqliteStore
 from tests.support.postgres import database_of
+from tests.support.waiting import eventually_on_loop
 
 T = TypeVar("T")
 Scenario = Callable[[Store], Awaitable[None]]
@@ -58,7 +60,21 @@ def delete(name: str, based_on: int | None = None) -> Delete:
 
 
 def run(scenario: Coroutine[Any, Any, T]) -> T:
-    return asyncio.run(asyncio.wait_for(scenario, DEADLINE))
+    """What a scenario comes to. Whether it succeeds or not, it has to leave no connection open."""
+    return asyncio.run(asyncio.wait_for(_until_all_is_closed(scenario), DEADLINE))
+
+
+async def _until_all_is_closed(scenario: Coroutine[Any, Any, T]) -> T:
+    try:
+        return await scenario
+    finally:  # a connection over TLS says goodbye, and waits for the answer
+        await eventually_on_loop(_is_alone)
+
+
+def _is_alone() -> bool:
+    """Whether the loop waits for nobody but itself, which it hears through a pipe of its own."""
+    selector: BaseSelector = getattr(asyncio.get_running_loop(), "_selector")  # noqa: B009  # asyncio hides it
+    return len(selector.get_map()) == 1
 
 
 def on(kinds: Sequence[str]) -> Callable[[Scenario], Callable[[str, Path], None]]:
