@@ -115,7 +115,12 @@ class AdsServer:
         self.port = self._bind()
 
     async def start(self) -> None:
-        await self._server.start()
+        """Whoever breaks it off waits until the server has started: gRPC cannot end one that is halfway there."""
+        start = asyncio.get_running_loop().create_task(self._server.start())  # not in a group, which would cancel it
+        try:
+            await asyncio.shield(start)
+        finally:
+            await start
 
     async def judge(self) -> None:
         """End the streams of proxies that may no longer be served, because keys, revocations or Dataplanes changed."""
@@ -196,8 +201,8 @@ async def serving(
 ) -> AsyncIterator[AdsServer]:
     """A server that is there for as long as the block lasts."""
     server = AdsServer(hub, options, chance, is_known)
-    await server.start()
     try:
+        await server.start()  # may be broken off, when the port is open already
         yield server
     finally:
         await server.stop()

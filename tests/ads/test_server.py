@@ -6,6 +6,7 @@ import asyncio
 import tracemalloc
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -444,3 +445,21 @@ def test_processes_that_are_told_to_share_a_port_do() -> None:
         await other.stop()
 
     play(scene, shares_port=True)
+
+
+def test_a_server_whose_start_is_broken_off_ends(tmp_path: Path) -> None:
+    path = tmp_path / "ads"
+
+    async def enter() -> None:
+        async with serving(Hub(), ServerOptions(socket=str(path), grace=0), chance):
+            raise AssertionError("it was to be broken off before")
+
+    async def scene() -> None:
+        async with asyncio.TaskGroup() as group:
+            start = group.create_task(enter())
+            await asyncio.sleep(0)  # it has begun, and does not answer yet
+            start.cancel()
+        with pytest.raises((FileNotFoundError, ConnectionRefusedError)):
+            await asyncio.open_unix_connection(path)
+
+    asyncio.run(scene())
