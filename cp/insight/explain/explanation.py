@@ -31,6 +31,7 @@ from cp.insight.parts import DestinationParts, destination_parts
 from cp.insight.simulate import Call, NoListener, Outcome, TrafficShare, simulate
 from cp.model.names import Destination
 from cp.model.remembered import remembered
+from cp.model.wording import few
 from cp.policies import Policies
 from cp.resources.resource import Resource
 from cp.resources.world import World
@@ -112,6 +113,7 @@ class _Explainer:
             access=tuple(self._access(explained_backends, backends)),
             changes=tuple(_changes(row)),
             not_enforced=tuple(self._enforcement_warnings(explained_backends)),
+            not_known=tuple(self._unknown_servers(explained_backends)),
         )
 
     def explain_at_gateway(self, call: CallQuery) -> Explanation:
@@ -149,6 +151,7 @@ class _Explainer:
             access=tuple(self._access(explained_backends, backends)),
             changes=tuple(_changes(where.row)),
             not_enforced=tuple(self._enforcement_warnings(explained_backends, (where.gateway,))),
+            not_known=tuple(self._unknown_servers(explained_backends)),
             listener=gateways.explained_listener(dataplane, call, outcome, where, clients),
         )
 
@@ -173,6 +176,13 @@ class _Explainer:
         endpoints = (endpoint for backend in backends for endpoint in backend.endpoints)
         servers = self._servers.dataplanes(endpoints)
         return enforcement_warnings(self._world, self._proxy.dataplane, servers, mesh_gateways)
+
+    def _unknown_servers(self, backends: Iterable[ExplainedBackend]) -> Iterator[str]:
+        """Those of which nobody can tell what they do with the call. All else of the explanation leaves them out."""
+        names: dict[str, dict[str, None]] = {}
+        for key, failure in self._servers.failures(endpoint for backend in backends for endpoint in backend.endpoints):
+            names.setdefault(failure.unknown, {})[key.name] = None
+        return (f"what becomes of it at {few(list(servers))} {unknown}" for unknown, servers in names.items())
 
     def _outcome(self, call: CallQuery, address: OutboundAddress) -> Outcome:
         host = call.authority if call.host else f"{address.address}:{address.port}"
