@@ -243,8 +243,10 @@ ANSWERS: Final[Mapping[Words, CommandAnswer]] = {
         (
             "failed",
             "list",
-            "faults of Koguma, by which it is not known what a proxy is served: each with its `proxy`, whether that "
-            "was `compared` in all else, and a `message`",
+            (
+                "faults of Koguma, by which it is not known what a proxy is served: each with its `proxy`, whether "
+                "that was `compared` in all else, and a `message`"
+            ),
         ),
         ("gone?", "list", "with `--to`: what that version does not have"),
     ),

@@ -193,6 +193,18 @@ def test_of_an_inbound_that_could_not_be_made_it_is_not_said_that_it_lets_anybod
     assert sentence.startswith(f"what becomes of it at api-1, api-2 {FAULT_OF_TIMEOUT}")
 
 
+def test_of_a_caller_that_cannot_be_compiled_it_is_said_that_nothing_can_be_told(
+    offline: Koguma, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(file)
+    cannot_compile(monkeypatch, "web-1")
+
+    ended = offline("explain", "web-1", CALL, "-f", file)
+
+    assert ended.status == 1
+    assert f"cannot be told: what Dataplane default/web-1 is served {FAULT}" in ended.err
+
+
 # --- migrate ---
 
 
@@ -247,3 +259,21 @@ def test_a_move_is_not_proven_where_a_part_of_a_proxy_cannot_be_made(
     assert (answer["equal"], answer["safe"]) == (False, False)
     assert {(failed["proxy"], failed["compared"]) for failed in answer["failed"]} == {("web-1", True), ("web-2", True)}
     assert "a fault of koguma in MeshTimeout at the cluster of api" in answer["failed"][0]["message"]
+
+
+# --- lint ---
+
+
+def test_legacy_policies_of_a_mesh_are_judged_where_those_of_another_one_cannot_be(
+    offline: Koguma, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    idle = timeout(source="nobody") | {"mesh": "other"}
+    other = [{"type": "Mesh", "name": "other"}, dataplane("job-1", "other", "job")]
+    write(file, timeout(WRITTEN_BY_NOBODY, source="web"), *other, idle)
+    cannot_write(monkeypatch)
+
+    findings = json.loads(offline("lint", "-f", file, "-o", "json").out)["findings"]
+
+    codes = {(finding["resource"], finding["code"]) for finding in findings}
+    assert ("Timeout other/of-nobody", "selects-no-proxy") in codes
+    assert not [finding for finding in findings if "a rule of lint" in finding["message"]]

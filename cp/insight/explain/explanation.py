@@ -28,7 +28,8 @@ from cp.insight.explain.servers import ServerPolicies
 from cp.insight.explain.unset import unset, with_note
 from cp.insight.explain.values import AppliedConf, ShownNames, acting_values, idle_values, removed_values, unheard
 from cp.insight.parts import DestinationParts, destination_parts
-from cp.insight.simulate import Call, NoListener, Outcome, TrafficShare, simulate
+from cp.insight.simulate import Call, NoListener, Outcome, TrafficShare, UnsimulatedFeature, simulate
+from cp.model.failure import Failure
 from cp.model.names import Destination
 from cp.model.remembered import remembered
 from cp.model.wording import few
@@ -37,7 +38,7 @@ from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.rules.matching import match
 from cp.translate.backend import BackendResult
-from cp.translate.compiler import Compiler
+from cp.translate.compiler import CompiledProxy, Compiler
 from cp.translate.effective import rules_of
 from cp.translate.gateway import NO_GATEWAY
 from cp.translate.outbound import OutboundResult
@@ -76,7 +77,7 @@ class _Explainer:
     def __init__(self, compiler: Compiler, policies: Policies, world: World, dataplane: Resource) -> None:
         self._policies, self._world = policies, world
         self._translator = compiler.translator
-        self._proxy = compiler.proxy(world, dataplane)
+        self._proxy = _compiled(compiler, world, dataplane)
         self._servers = ServerLimits(compiler, policies, world, dataplane.mesh)
         self._answers = AccessAnswers(compiler, policies, world, self._proxy)
         self._server_policies = ServerPolicies(compiler, policies, world, self._proxy)
@@ -268,6 +269,13 @@ class _Explainer:
             protocol=result.outbound.protocol.value,
             kind="kuma.io/service" if identity is None else identity.type,
         )
+
+
+def _compiled(compiler: Compiler, world: World, dataplane: Resource) -> CompiledProxy:
+    proxy = compiler.proxy_or_failure(world, dataplane)
+    if isinstance(proxy, Failure):
+        raise UnsimulatedFeature(f"what {dataplane.key} is served {proxy.unknown}")
+    return proxy
 
 
 def _shares(outcome: Outcome) -> tuple[TrafficShare, ...]:

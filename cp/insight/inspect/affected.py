@@ -258,8 +258,9 @@ def _affected(dataplane: Key, *effects: EffectsOrFailure, of: CompiledProxy | No
     failure = next((part for part in effects if isinstance(part, Failure)), None)
     if failure is not None:
         return AffectedProxy(dataplane, (), failure)
-    made = (effect for part in effects if not isinstance(part, Failure) for effect in part)
-    return AffectedProxy(dataplane, tuple(made), lacks_parts=of is not None and bool(of.failures))
+    first, *more = (part for part in effects if not isinstance(part, Failure))
+    lacks_parts = of is not None and bool(of.failures)
+    return AffectedProxy(dataplane, sum(more, first), lacks_parts=lacks_parts)  # one that is alone is shared
 
 
 def _places_of_class(places: LegacyPlaces, proxy: CompiledProxy, policy: Resource) -> Iterator[LegacyPlace]:

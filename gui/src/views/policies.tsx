@@ -261,11 +261,15 @@ function AffectedProxies({ proxies }: { proxies: Alike }) {
           ))}
           {proxies.length > NAMED && `and ${proxies.length - NAMED} more `}
           <span class="quiet">
-            {isEmpty
-              ? failure === undefined
-                ? "nothing of it is for what they have"
-                : <Name text={`what becomes of it ${failure}`} whole />
-              : `${refused.length > 0 ? `${refused.length} refused, ` : ""}${standing.length} ${word}, ${overridden.length} overridden, ${withoutEffect.length} without effect`}
+            {isEmpty ? (
+              failure === undefined ? (
+                "nothing of it is for what they have"
+              ) : (
+                <Name text={`what becomes of it ${failure}`} whole />
+              )
+            ) : (
+              `${refused.length > 0 ? `${refused.length} refused, ` : ""}${standing.length} ${word}, ${overridden.length} overridden, ${withoutEffect.length} without effect`
+            )}
           </span>
         </caption>
         {!isEmpty && (
