@@ -233,13 +233,21 @@ ANSWERS: Final[Mapping[Words, CommandAnswer]] = {
         ("mesh", "text", "the mesh"),
         ("proxies", "list", "those that were compared"),
         ("comparable", "boolean", "whether there was any, or nothing to compare"),
-        ("equal", "boolean", "whether each is served the same bytes; false where nothing was comparable"),
+        ("equal", "boolean", "whether each is served the same bytes; false where that is not known of one"),
         ("safe", "boolean", "whether each does the same, and every policy could be moved as a whole; false as above"),
         ("new", "list", "the new policies"),
         ("replaced", "list", "those that go: new ones take their place, or none has to"),
         ("kept", "list", "those that stay, each with a `reason`"),
         ("notes", "list", "what to look at"),
         ("differences", "list", "each with `causes`, `proxies`, `type`, `name` and `fields`"),
+        (
+            "failed",
+            "list",
+            (
+                "faults of Koguma, by which it is not known what a proxy is served: each with its `proxy`, whether "
+                "that was `compared` in all else, and a `message`"
+            ),
+        ),
         ("gone?", "list", "with `--to`: what that version does not have"),
     ),
     ("import",): _object(

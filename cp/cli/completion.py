@@ -34,7 +34,7 @@ _ZSH: Final = """\
 #compdef koguma
 _koguma() {
   local -a candidates
-  candidates=("${(@f)$("${words[1]}" __complete "${(@)words[2,CURRENT]}" 2>/dev/null)}")
+  candidates=("${(@f)$("${words[1]}" __complete "${(@Q)words[2,CURRENT]}" 2>/dev/null)}")
   if [[ -n "${candidates[1]}" ]]; then
     compadd -a candidates
   else
@@ -50,16 +50,12 @@ fi
 
 _FISH: Final = """\
 # fish completion for koguma
-function __koguma_complete
+function __koguma_candidates
     set -l typed (commandline -opc) (commandline -ct)
-    set -l candidates ($typed[1] __complete $typed[2..-1] 2>/dev/null)
-    if test (count $candidates) -gt 0
-        printf '%s\\n' $candidates
-    else
-        __fish_complete_path (commandline -ct)
-    end
+    set -g __koguma_candidates ($typed[1] __complete $typed[2..-1] 2>/dev/null)
+    test (count $__koguma_candidates) -gt 0
 end
-complete --command koguma --no-files --arguments '(__koguma_complete)'
+complete --command koguma --condition __koguma_candidates --no-files --arguments '$__koguma_candidates'
 """
 
 _SCRIPTS: Final = {Shell.BASH: _BASH, Shell.ZSH: _ZSH, Shell.FISH: _FISH}

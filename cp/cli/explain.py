@@ -35,7 +35,8 @@ Call = Annotated[
     ),
 ]
 Headers = Annotated[
-    list[str] | None, typer.Option("--header", "-H", metavar="'NAME: VALUE'", help="A header of the call, as for curl.")
+    list[str] | None,
+    typer.Option("--header", "-H", metavar="'NAME: VALUE'", help="A header of the call, as for curl. May be repeated."),
 ]
 
 

@@ -89,6 +89,7 @@ def lines(data: Data, width: TextWidth) -> Iterator[tuple[str, str]]:
     yield from _section("NOT IN SYNC", _not_in_sync(data), width)
     yield from _section("GOING ON", (TextLine((text,)) for text in filter(None, [data.get("rollout")])), width)
     yield from _section("GOING ON with mTLS", (TextLine((text,)) for text in data.get("moves", ())), width)
+    yield from _section("NOT KNOWN", (TextLine((text,), BAD) for text in data.get("notKnown", ())), width)
     yield from _section("NOT ENFORCED", (TextLine((text,), BAD) for text in data["notEnforced"]), width)
 
 

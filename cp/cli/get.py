@@ -32,7 +32,9 @@ def get(  # noqa: PLR0913  # an option each
     *,
     mesh: Mesh = DEFAULT_MESH,
     output: TableOutput = TableFormat.TABLE,
-    size: Annotated[int | None, typer.Option(help="The largest number of resources to show.", min=1, max=1000)] = None,
+    size: Annotated[
+        int | None, typer.Option(help="The largest number of resources to show. Default: 100.", min=1, max=1000)
+    ] = None,
     offset: Annotated[
         str | None, typer.Option(help="Where the page starts: the offset that the last page printed.")
     ] = None,

@@ -10,7 +10,7 @@ import typer
 from cp.cli import envoys, instances, proxies, rule_tables
 from cp.cli.connection import ApiConnection
 from cp.cli.envoys import DumpedType, EnvoyView
-from cp.cli.options import Mesh, Offline, TableFormat, TableOutput, Variables, Watch
+from cp.cli.options import Mesh, Offline, TableFormat, TableOutput, Variables
 from cp.cli.output import print_data
 from cp.cli.types import folder_of, kind_of, type_of
 from cp.cli.watching import WatchedQuestion, watch_answers
@@ -64,6 +64,15 @@ OneType = Annotated[
 ]
 
 
+WatchProxies = Annotated[
+    bool,
+    typer.Option(
+        "--watch",
+        help="Print `dataplanes` or `dataplane NAME` again whenever something changes, until it is interrupted.",
+    ),
+]
+
+
 def inspect(  # noqa: PLR0913  # an option each
     subject: What,
     name: Name = None,
@@ -78,12 +87,13 @@ def inspect(  # noqa: PLR0913  # an option each
     filter_: Filter = "",
     type_: OneType = None,
     output: TableOutput = TableFormat.TABLE,
-    watch: Watch = False,
+    watch: WatchProxies = False,
     api: ApiConnection,
 ) -> None:
     """Show what proxies have accepted and rejected, the rules or policies of a proxy, or where a policy has effect.
 
-    What an Envoy has and does itself is asked by way of `koguma dp run` beside it.
+    Of `dataplane NAME` also what its Envoy has and does itself, with one of --clusters, --stats, --config-dump and
+    --certificates: it is asked by way of `koguma dp run` beside it.
     """
     flags = dict(zip(EnvoyView, (clusters, stats, config_dump, certificates), strict=True))
     chosen = "" if type_ is None else type_.value

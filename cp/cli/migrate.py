@@ -25,8 +25,9 @@ from cp.cli.output import as_yaml, brief, print_data
 from cp.cli.worlds import assembled
 from cp.client.files import file_texts
 from cp.client.problem import Problem
+from cp.model.failure import Failure
 from cp.model.names import DEFAULT_MESH, Key
-from cp.model.wording import printable
+from cp.model.wording import few, printable
 from cp.policies import discover
 
 if TYPE_CHECKING:
@@ -62,8 +63,8 @@ Check = Annotated[
     bool,
     typer.Option(
         "--check",
-        help="End with status 1 if a policy cannot be moved, some Envoy would not do the same as before, or "
-        "something is invalid; "
+        help="End with status 1 if a policy cannot be moved, some Envoy would not do the same as before or it is not "
+        "known whether it would, or something is invalid; "
         "with --to also if something is used that is gone.",
     ),
 ]
@@ -174,10 +175,34 @@ def report(moved: Migration) -> Iterator[str]:
     yield from _section("look at", (note for each in moved.translations for note in each.notes))
     in_names = [each for each in moved.differences if each.in_names_alone]
     changed = [each for each in moved.differences if not each.in_names_alone]
-    nothing = "none" if moved.is_comparable else "not comparable: the mesh has no Dataplane that would show it"
-    yield from _section("different for proxies", _differences(changed), nothing)
+    yield from _section("different for proxies", _differences(changed), _no_difference(moved))
     if in_names:
         yield from _section("called by other names, and the same otherwise", _differences(in_names))
+    yield from _section("not known, so nothing is proven", _unknown(moved))
+
+
+def _no_difference(moved: Migration) -> str:
+    """What is said where no difference is seen."""
+    if moved.is_comparable:
+        return "none that could be seen" if moved.failures else "none"
+    if moved.failures:
+        return "not comparable: what proxies are served cannot be worked out"
+    return "not comparable: the mesh has no Dataplane that would show it"
+
+
+def _unknown(moved: Migration) -> Iterator[str]:
+    """The faults of ours, each with the proxies that meet it."""
+    names: dict[str, list[str]] = {}
+    for key, failures in moved.failures.items():
+        for failure in failures:
+            names.setdefault(_sentence(moved, key, failure), []).append(key.name)
+    return (f"{few(proxies)}: {text}" for text, proxies in names.items())
+
+
+def _sentence(moved: Migration, proxy: Key, failure: Failure) -> str:
+    if proxy in moved.proxies:
+        return str(failure)
+    return f"what it is served {failure.unknown}; nor is it known what it calls, for which policies may be missing"
 
 
 def _section(title: str, lines: Iterable[str], empty: str = "") -> Iterator[str]:
@@ -229,6 +254,11 @@ def data_of(moved: Migration) -> Mapping[str, Any]:
         ],
         "notes": [note for each in moved.translations for note in each.notes],
         "differences": [_difference(difference) for difference in moved.differences],
+        "failed": [
+            {"proxy": key.name, "compared": key in moved.proxies, "message": _sentence(moved, key, failure)}
+            for key, failures in moved.failures.items()
+            for failure in failures
+        ],
     }
 
 

@@ -56,6 +56,15 @@ Only = Annotated[
     list[str] | None,
     typer.Option("--only", metavar="TYPE[/NAME]", help="Only resources of this type, or one. May be repeated."),
 ]
+MeshOfDiff = Annotated[
+    str,
+    typer.Option(
+        "--mesh",
+        "-m",
+        help="Only this mesh. Default: all meshes; with `dataplane`, the mesh of the proxy: default.",
+        show_default=False,
+    ),
+]
 DeleteMeshes = Annotated[bool, typer.Option("--delete-meshes", help="Delete also Meshes that were made since.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")]
 
@@ -113,7 +122,7 @@ def diff(  # noqa: PLR0913  # an option each
     other: To = None,
     *,
     proxies: Proxies = False,
-    mesh: OneMesh = "",
+    mesh: MeshOfDiff = "",
     output: Output = OutputFormat.TABLE,
     api: ApiConnection,
 ) -> None:

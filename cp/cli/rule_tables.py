@@ -30,7 +30,7 @@ def rules(answer: Data, *, wide: bool = False) -> str:
     ]
     warnings = dict.fromkeys(warning for of in answer["rules"] for warning in of.get("warnings", ()))
     listed = table_or("no policy says anything for this proxy", ("TYPE", "FOR", "CONF", "ORIGIN"), rows, wide=wide)
-    return listed + _warning_lines(warnings) + _going_on(answer)
+    return listed + _legacy_failure(answer) + _warning_lines(warnings) + _going_on(answer)
 
 
 def policies(answer: Data, *, wide: bool = False) -> str:
@@ -53,7 +53,14 @@ def _legacy(answer: Data, *, wide: bool) -> str:
         for policy in answer["policies"]
         for place in policy.get("for", ())
     ]
-    return "\n" + table(("LEGACY POLICY", "NAME", "WHERE", "STATUS"), rows, wide=wide) if rows else ""
+    listed = "\n" + table(("LEGACY POLICY", "NAME", "WHERE", "STATUS"), rows, wide=wide) if rows else ""
+    return listed + _legacy_failure(answer)
+
+
+def _legacy_failure(answer: Data) -> str:
+    """Why nobody can tell what legacy policies do on the proxy; nothing where it is told."""
+    failure = answer.get("legacyFailure")
+    return f"\nWhat legacy policies do here {failure}\n" if failure else ""
 
 
 def dataplanes(answer: Data, *, wide: bool = False) -> str:
@@ -123,7 +130,9 @@ def _effects(item: Data) -> Iterator[tuple[str, str, str, str, str]]:
         yield name, effect["where"], effect["field"], _conf(effect["value"]), _overridden(effect["by"])
     for effect in item["withoutEffect"]:
         yield name, effect["where"], effect["field"], _conf(effect["value"]), effect["reason"]
-    if not any(item[part] for part in ("survives", "overridden", "withoutEffect")):
+    if "failure" in item:
+        yield name, "", "", "", item["failure"]
+    elif not any(item[part] for part in ("survives", "overridden", "withoutEffect")):
         yield name, "", "", "", "selected, and says nothing here"
 
 

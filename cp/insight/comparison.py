@@ -125,15 +125,6 @@ def _without(proxies: Iterable[Key], present: Collection[Key]) -> tuple[Key, ...
     return tuple(proxy for proxy in proxies if proxy not in present)
 
 
-def snapshots(
-    world: World, mesh: str, policies: Policies, checkpoint: Checkpoint = never_stopped
-) -> dict[Key, Snapshot]:
-    """What each proxy of a mesh is served, worked out as when it is served, for whoever needs all of them."""
-    compiler = Compiler(policies)
-    dataplanes = checked(world.table("Dataplane", mesh), checkpoint)
-    return {dataplane.key: compiler.snapshot(world, dataplane) for dataplane in dataplanes}
-
-
 def _outcomes(world: World, mesh: str, policies: Policies, checkpoint: Checkpoint) -> Mapping[Key, SnapshotOrFailure]:
     compiler = Compiler(policies)
     dataplanes = checked(world.table("Dataplane", mesh), checkpoint)

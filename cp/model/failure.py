@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
+from cp.model.checkpoint import Stopped
 from cp.model.names import Key
 
 T = TypeVar("T")
@@ -44,6 +45,12 @@ class Failure:
         work = f"{self.kind} at " if self.kind else ""
         return f"a fault of koguma in {work}{self.part}, which serves {self.instead}: {self.reason}"
 
+    @property
+    def unknown(self) -> str:
+        """What is said in place of an answer for which what failed is needed."""
+        work = f" in {self.kind}" if self.kind else ""
+        return f"cannot be worked out, by a fault of koguma{work}: {self.reason}"
+
     def keeping(self) -> Failure:
         """The same failure, where the last good version is still served."""
         return replace(self, instead="what it did before", is_kept=True)
@@ -57,6 +64,8 @@ def made_or_failure(make: Callable[[], T], part: str) -> T | Failure:
     """What is made or, whatever went wrong, the failure: it is one proxy's, and all others go on."""
     try:
         return make()
+    except Stopped:  # nobody waits for any of it
+        raise
     except Exception as error:  # noqa: BLE001  # whatever it is, it is one proxy's
         return failure(error, part)
 

@@ -143,9 +143,11 @@ def terminal(request: pytest.FixtureRequest, tmp_path: Path, offline: Koguma) ->
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "TERM": "dumb"}  # noqa: TID251  # the shell's
     ours, child_end = os.openpty()
     os.set_blocking(ours, False)
-    command = [program, *options, "-i"]
+    # fish works at a terminal of its own alone.
+    at_terminal = "import os, sys; os.login_tty(0); os.execv(sys.argv[1], sys.argv[1:])"
+    command = [sys.executable, "-c", at_terminal, program, *options, "-i"]
     with subprocess.Popen(
-        command, stdin=child_end, stdout=child_end, stderr=child_end, env=environment, start_new_session=True
+        command, stdin=child_end, stdout=child_end, stderr=child_end, env=environment, cwd=tmp_path
     ) as running:
         terminal = _Terminal(ours)
         terminal.type(f"{prepare}source {script}; echo re''ady\n")
@@ -162,3 +164,14 @@ def test_a_shell_completes_types_and_names(address: str, terminal: _Terminal) ->
     terminal.type("\x15")
     terminal.type(f"koguma get dataplanes --address {address} backe\t")
     eventually(lambda: terminal.shows("backend-1"), 20)
+
+
+def test_words_in_quotes_are_read_as_they_are_meant(address: str, terminal: _Terminal) -> None:
+    terminal.type(f'koguma get dataplanes --address "{address}" backe\t')
+    eventually(lambda: terminal.shows("backend-1"), 20)
+
+
+def test_where_a_file_can_stand_files_are_completed(tmp_path: Path, terminal: _Terminal) -> None:
+    (tmp_path / "a mesh.yaml").touch()
+    terminal.type("koguma apply -f a\\ m\t")
+    eventually(lambda: terminal.shows("a\\ mesh.yaml"), 20)

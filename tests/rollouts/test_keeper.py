@@ -72,6 +72,9 @@ class Course:
     exits: Mapping[str, ExitStack]
     counters: FakeCounters = field(default_factory=FakeCounters)
     now: float = 0.0
+    set_by: float = 0.0
+    """So many seconds the clock was set forward."""
+
     leads: bool = True
     control_planes: frozenset[str] = frozenset({"a", "b"})
 
@@ -90,7 +93,8 @@ class Course:
             discover(),
             leads=lambda: self.leads,
             control_planes=lambda: self.control_planes,
-            clock=lambda: self.now,
+            clock=lambda: self.now + self.set_by,
+            stopwatch=lambda: self.now,
         )
 
     async def begin(self, *documents: Document, steps: str = "1,50%,100%", until: str | None = None) -> None:
@@ -211,6 +215,56 @@ def test_it_goes_to_more_proxies_with_each_step_and_is_stored_for_all_in_one_wri
         assert change.author == Author("ann", "rollout 7")
         for name, client in course.clients.items():
             assert course.rig.hub.observer.newest(client.proxy) is snapshots[name], "it was sent something again"
+
+    in_a_mesh(test)
+
+
+YEAR: Final = 365 * 24 * 3600.0
+
+
+@pytest.mark.parametrize("jump", [YEAR, -YEAR], ids=["forward", "back"])
+def test_a_clock_that_is_set_neither_ends_a_hold_early_nor_prolongs_it(jump: float) -> None:
+    async def test(course: Course) -> None:
+        await course.begin(timeout(3))
+        first = await course.step()
+        assert (first.step, first.state) == (1, "Holding")
+
+        course.set_by = jump
+        assert (await course.sweep(later=HOLD - 1)).step == 1
+        second = await course.sweep(later=1)
+        assert (second.step, second.state) == (2, "Going")
+
+    in_a_mesh(test)
+
+
+@pytest.mark.parametrize("jump", [YEAR, -YEAR], ids=["forward", "back"])
+def test_whoever_takes_over_holds_as_long_as_it_should_be_held_whatever_the_clock_says(jump: float) -> None:
+    async def test(course: Course) -> None:
+        await course.begin(timeout(3))
+        assert (await course.step()).state == "Holding"
+        course.set_by = jump
+        course.keeper = course.new_keeper()
+
+        assert (await course.sweep()).step == 1
+        course.set_by = 2 * jump
+        assert (await course.sweep(later=HOLD - 1)).step == 1
+        second = await course.sweep(later=1)
+        assert (second.step, second.state) == (2, "Going")
+
+    in_a_mesh(test)
+
+
+@pytest.mark.parametrize("jump", [YEAR, -YEAR], ids=["forward", "back"])
+def test_a_clock_that_is_set_does_not_shorten_or_prolong_the_patience_with_proxies(jump: float) -> None:
+    async def test(course: Course) -> None:
+        for client in course.clients.values():
+            client.answers = False
+        await course.begin(timeout(3))
+        assert (await course.sweep()).state == "Going"
+
+        course.set_by = jump
+        assert (await course.sweep(later=PATIENCE)).state == "Going"
+        assert (await course.sweep(later=1)).state == "RolledBack"
 
     in_a_mesh(test)
 
@@ -639,7 +693,7 @@ def test_what_somebody_else_writes_at_the_last_moment_is_not_lost() -> None:
     async def test(course: Course) -> None:
         rig = course.rig
         course.keeper = RolloutKeeper(
-            Contended(course), rig.reconciler, rig.observer, course.counters, discover(), clock=lambda: course.now
+            Contended(course), rig.reconciler, rig.observer, course.counters, discover(), stopwatch=lambda: course.now
         )
         await course.begin(timeout(3), steps="100%")
         await course.step()
@@ -938,7 +992,7 @@ def test_who_has_it_keeps_it_whatever_becomes_of_him_when_the_next_step_begins()
         (name,) = (await course.step()).proxies
         rig, proxies = course.rig, LaterRefusing(course.rig, name)
         course.keeper = RolloutKeeper(
-            rig.store, rig.reconciler, proxies, course.counters, discover(), clock=lambda: course.now
+            rig.store, rig.reconciler, proxies, course.counters, discover(), stopwatch=lambda: course.now
         )
         await course.sweep()
         second = await course.sweep(later=HOLD)

@@ -28,15 +28,17 @@ from cp.insight.explain.servers import ServerPolicies
 from cp.insight.explain.unset import unset, with_note
 from cp.insight.explain.values import AppliedConf, ShownNames, acting_values, idle_values, removed_values, unheard
 from cp.insight.parts import DestinationParts, destination_parts
-from cp.insight.simulate import Call, NoListener, Outcome, TrafficShare, simulate
+from cp.insight.simulate import Call, NoListener, Outcome, TrafficShare, UnsimulatedFeature, simulate
+from cp.model.failure import Failure
 from cp.model.names import Destination
 from cp.model.remembered import remembered
+from cp.model.wording import few
 from cp.policies import Policies
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.rules.matching import match
 from cp.translate.backend import BackendResult
-from cp.translate.compiler import Compiler
+from cp.translate.compiler import CompiledProxy, Compiler
 from cp.translate.effective import rules_of
 from cp.translate.gateway import NO_GATEWAY
 from cp.translate.outbound import OutboundResult
@@ -75,7 +77,7 @@ class _Explainer:
     def __init__(self, compiler: Compiler, policies: Policies, world: World, dataplane: Resource) -> None:
         self._policies, self._world = policies, world
         self._translator = compiler.translator
-        self._proxy = compiler.proxy(world, dataplane)
+        self._proxy = _compiled(compiler, world, dataplane)
         self._servers = ServerLimits(compiler, policies, world, dataplane.mesh)
         self._answers = AccessAnswers(compiler, policies, world, self._proxy)
         self._server_policies = ServerPolicies(compiler, policies, world, self._proxy)
@@ -112,6 +114,7 @@ class _Explainer:
             access=tuple(self._access(explained_backends, backends)),
             changes=tuple(_changes(row)),
             not_enforced=tuple(self._enforcement_warnings(explained_backends)),
+            not_known=tuple(self._unknown_servers(explained_backends)),
         )
 
     def explain_at_gateway(self, call: CallQuery) -> Explanation:
@@ -149,6 +152,7 @@ class _Explainer:
             access=tuple(self._access(explained_backends, backends)),
             changes=tuple(_changes(where.row)),
             not_enforced=tuple(self._enforcement_warnings(explained_backends, (where.gateway,))),
+            not_known=tuple(self._unknown_servers(explained_backends)),
             listener=gateways.explained_listener(dataplane, call, outcome, where, clients),
         )
 
@@ -173,6 +177,13 @@ class _Explainer:
         endpoints = (endpoint for backend in backends for endpoint in backend.endpoints)
         servers = self._servers.dataplanes(endpoints)
         return enforcement_warnings(self._world, self._proxy.dataplane, servers, mesh_gateways)
+
+    def _unknown_servers(self, backends: Iterable[ExplainedBackend]) -> Iterator[str]:
+        """Those of which nobody can tell what they do with the call. All else of the explanation leaves them out."""
+        names: dict[str, dict[str, None]] = {}
+        for key, failure in self._servers.failures(endpoint for backend in backends for endpoint in backend.endpoints):
+            names.setdefault(failure.unknown, {})[key.name] = None
+        return (f"what becomes of it at {few(list(servers))} {unknown}" for unknown, servers in names.items())
 
     def _outcome(self, call: CallQuery, address: OutboundAddress) -> Outcome:
         host = call.authority if call.host else f"{address.address}:{address.port}"
@@ -258,6 +269,13 @@ class _Explainer:
             protocol=result.outbound.protocol.value,
             kind="kuma.io/service" if identity is None else identity.type,
         )
+
+
+def _compiled(compiler: Compiler, world: World, dataplane: Resource) -> CompiledProxy:
+    proxy = compiler.proxy_or_failure(world, dataplane)
+    if isinstance(proxy, Failure):
+        raise UnsimulatedFeature(f"what {dataplane.key} is served {proxy.unknown}")
+    return proxy
 
 
 def _shares(outcome: Outcome) -> tuple[TrafficShare, ...]:

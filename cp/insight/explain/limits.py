@@ -8,8 +8,11 @@ from types import MappingProxyType
 from typing import Final
 
 from cp.insight.explain.model import ExplainedBackend, ExplainedHop, ExplainedLimit, FieldValue
+from cp.insight.explain.servers import served_inbound
 from cp.insight.explain.values import ShownNames, acting_values, confs_of_inbound, find
 from cp.model.duration import Duration
+from cp.model.failure import Failure
+from cp.model.names import Key
 from cp.policies import LimitedTime, Policies
 from cp.resources.resource import Resource
 from cp.resources.world import World
@@ -26,7 +29,10 @@ _ON_SERVER: Final[Mapping[LimitedTime, LimitedTime]] = MappingProxyType({Limited
 
 
 class ServerLimits:
-    """The limits of the inbounds behind endpoints."""
+    """The limits of the inbounds behind endpoints.
+
+    Where one could not be made, it is not known whether an earlier version of it is served, or none.
+    """
 
     def __init__(self, compiler: Compiler, policies: Policies, world: World, mesh: str) -> None:
         self._compiler, self._world = compiler, world
@@ -51,12 +57,28 @@ class ServerLimits:
         return ((tuple(names), values) for values, names in groups)
 
     def ports(self, endpoints: Iterable[str]) -> Iterator[DataplanePort]:
-        """Those endpoints that are inbounds of the mesh."""
-        return (self._ports[endpoint] for endpoint in endpoints if endpoint in self._ports)
+        """Those endpoints that are inbounds of the mesh, unless nobody can tell what they do."""
+        return (port for port in self._all_ports(endpoints) if self._failure(port) is None)
+
+    def failures(self, endpoints: Iterable[str]) -> Iterator[tuple[Key, Failure]]:
+        """The Dataplanes of whose inbounds nobody can tell what they do, with the faults of ours."""
+        for port in self._all_ports(endpoints):
+            if (failure := self._failure(port)) is not None:
+                yield port.dataplane.key, failure
 
     def dataplanes(self, endpoints: Iterable[str]) -> Iterator[Resource]:
         """The Dataplanes of those endpoints that are inbounds of the mesh."""
-        return (port.dataplane for port in self.ports(endpoints))
+        return (port.dataplane for port in self._all_ports(endpoints))
+
+    def _all_ports(self, endpoints: Iterable[str]) -> Iterator[DataplanePort]:
+        return (self._ports[endpoint] for endpoint in endpoints if endpoint in self._ports)
+
+    def _failure(self, port: DataplanePort) -> Failure | None:
+        proxy = self._compiler.proxy_or_failure(self._world, port.dataplane)
+        if isinstance(proxy, Failure):
+            return proxy
+        served = served_inbound(self._compiler, self._world, port)
+        return None if served is None else served[1].fragment.failure
 
     def _values(self, port: DataplanePort, shown: ShownNames | None) -> tuple[FieldValue, ...]:
         results = self._compiler.proxy(self._world, port.dataplane).inbounds
@@ -76,7 +98,8 @@ def hops(
     """`backends` come with what the caller shows there."""
     for backend, shown in ((backend, shown) for backend, shown in backends if not backend.missing_reason):
         on_client = (*values, *backend.values)
-        for names, on_server in [*servers.behind(backend.endpoints, shown)] or [((), ())]:
+        behind = [*servers.behind(backend.endpoints, shown)]
+        for names, on_server in behind or ([] if any(servers.failures(backend.endpoints)) else [((), ())]):
             compared = (_compared(servers.policies, of, protocol, on_client, on_server) for of in LimitedTime)
             yield ExplainedHop(backend.cluster, names, tuple(limit for limits in compared for limit in limits))
 

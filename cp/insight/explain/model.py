@@ -244,6 +244,9 @@ class Explanation:
     not_enforced: tuple[str, ...] = ()
     """Warnings about the mesh and the policies of both ends: parts that no proxy enforces."""
 
+    not_known: tuple[str, ...] = ()
+    """Of which of those who are called nobody can tell what they do with it, and why."""
+
     listener: ExplainedListener | None = None
     """None where the call does not come in by a builtin gateway."""
 

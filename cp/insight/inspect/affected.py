@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, TypeAlias
 
 from cp.insight.inspect.idle import IdleReasons
 from cp.insight.inspect.scopes import ConfScope, confs_by_scope
@@ -19,6 +20,7 @@ from cp.insight.legacy import (
     written_values,
 )
 from cp.model.checkpoint import Checkpoint, checked, never_stopped
+from cp.model.failure import WHOLE, Failure, made_or_failure
 from cp.model.memo import ByIdentity
 from cp.model.names import Key
 from cp.policies import discover
@@ -35,6 +37,9 @@ from cp.translate.view.gateways import gateway_of_proxy
 from cp.translate.view.proxies import outbounds
 
 _DATAPLANE: Final = "Dataplane"
+_FAILED: Final = "Failed"
+"""The state of a connected proxy some part of which could not be made. Files know of no other state."""
+
 _REMOVES_NOTHING: Final = "has no effect: there is no weaker item for the same target that sets it"
 
 
@@ -73,6 +78,11 @@ class AffectedProxy:
 
     dataplane: Key
     effects: tuple[PolicyEffect, ...]
+    failure: Failure | None = None
+    """The fault of ours for which nobody can tell what it does there."""
+
+    lacks_parts: bool = False
+    """Whether some part of the proxy could not be made, by a fault of ours: what is for that part is not in force."""
 
     @property
     def effects_in_force(self) -> tuple[PolicyEffect, ...]:
@@ -97,7 +107,13 @@ class AffectedProxy:
             "survives": [_effect_data(effect) for effect in self.effects_in_force],
             "overridden": [_effect_data(effect) for effect in self.overridden_effects],
             "withoutEffect": [_effect_data(effect) for effect in self.idle_effects],
+            **({} if self.failure is None else {"failure": self.failure.unknown}),
+            **({"status": _FAILED} if self.lacks_parts else {}),
         }
+
+
+EffectsOrFailure: TypeAlias = tuple[PolicyEffect, ...] | Failure
+"""What a policy does on a proxy, or the fault of ours for which nobody can tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +172,19 @@ def selection_counts(world: World, mesh: str, checkpoint: Checkpoint = never_sto
     return counts
 
 
+def legacy_policies(world: World, dataplane: Resource) -> Iterator[Resource]:
+    """Those that select a proxy, whatever they do there."""
+    for kind in filter(is_legacy, world.kinds.values()):
+        selects = _selects_by_legacy(kind)
+        yield from (policy for policy in world.table(kind.name, dataplane.mesh) if selects(world, policy, dataplane))
+
+
+def _selects_by_legacy(kind: Kind) -> Callable[[World, Resource, Resource], bool]:
+    return _has_bound_listener if kind.name == GATEWAY_ROUTE else _has_legacy_match
+
+
 def _selected_by_legacy(world: World, policy: Resource, checkpoint: Checkpoint) -> Iterator[SelectedProxy]:
-    selects = _has_bound_listener if policy.type == GATEWAY_ROUTE else _has_legacy_match
+    selects = _selects_by_legacy(policy.kind)
     for dataplane in checked(world.table(_DATAPLANE, policy.mesh), checkpoint):
         if selects(world, policy, dataplane):
             yield SelectedProxy(dataplane, match(world, dataplane))
@@ -182,19 +209,26 @@ def affected_proxies(
 ) -> Iterator[AffectedProxy]:
     """The proxies that a policy selects, or the given ones among them, with its effects on each.
 
-    Proxies with equal keys have equal effects, which are worked out for the first of them.
+    Proxies with equal keys have equal effects, which are worked out for the first of them. Whether a proxy can be
+    compiled is asked of each.
     """
     selected = selected_proxies(world, policy, checkpoint) if proxies is None else proxies
     if is_legacy(policy.kind):
         yield from _affected_by_legacy(world, policy, selected, checkpoint)
         return
-    effects: dict[tuple[object, ...], tuple[PolicyEffect, ...]] = {}
-    idle_reasons = IdleReasons(Compiler(discover()), world, policy)
+    compiler = Compiler(discover())
+    idle_reasons = IdleReasons(compiler, world, policy)
+    effects: dict[tuple[object, ...], EffectsOrFailure] = {}
     for proxy in checked(selected, checkpoint):
+        compiled = compiler.proxy_or_failure(world, proxy.dataplane)
+        if isinstance(compiled, Failure):
+            yield _affected(proxy.dataplane.key, compiled)
+            continue
         key = (*_sharing_key(world, proxy), *idle_reasons.sharing_key(proxy.dataplane))
         if key not in effects:
-            effects[key] = tuple(checked(_effects(world, proxy.dataplane, policy, idle_reasons), checkpoint))
-        yield AffectedProxy(proxy.dataplane.key, effects[key])
+            of_proxy = checked(_effects(world, proxy.dataplane, policy, idle_reasons), checkpoint)
+            effects[key] = _made(of_proxy)
+        yield _affected(proxy.dataplane.key, effects[key], of=compiled)
 
 
 def _affected_by_legacy(
@@ -202,14 +236,31 @@ def _affected_by_legacy(
 ) -> Iterator[AffectedProxy]:
     compiler = Compiler(discover())
     places = LegacyPlaces(compiler.policies, world)
-    of_calls: dict[tuple[object, ...], list[PolicyEffect]] = {}
+    of_calls: dict[tuple[object, ...], EffectsOrFailure] = {}
     for proxy in checked(proxies, checkpoint):
-        compiled = compiler.proxy(world, proxy.dataplane)
+        compiled = compiler.proxy_or_failure(world, proxy.dataplane)
+        if isinstance(compiled, Failure):
+            yield _affected(proxy.dataplane.key, compiled)
+            continue
         of_class = ByIdentity(compiled.proxy_class), ByIdentity(legacy_matches(world, proxy.dataplane))
         if of_class not in of_calls:
-            of_calls[of_class] = list(_effects_of_places(_places_of_class(places, compiled, policy)))
-        own = _effects_of_places(places.of_itself(compiled, policy))
-        yield AffectedProxy(proxy.dataplane.key, (*of_calls[of_class], *own))
+            of_calls[of_class] = _made(_effects_of_places(_places_of_class(places, compiled, policy)))
+        own = _made(_effects_of_places(places.of_itself(compiled, policy)))
+        yield _affected(proxy.dataplane.key, of_calls[of_class], own, of=compiled)
+
+
+def _made(effects: Iterable[PolicyEffect]) -> EffectsOrFailure:
+    """To find out what a value does, something is built that nobody is served, and that can fail as well."""
+    return made_or_failure(partial(tuple[PolicyEffect, ...], effects), WHOLE)
+
+
+def _affected(dataplane: Key, *effects: EffectsOrFailure, of: CompiledProxy | None = None) -> AffectedProxy:
+    failure = next((part for part in effects if isinstance(part, Failure)), None)
+    if failure is not None:
+        return AffectedProxy(dataplane, (), failure)
+    first, *more = (part for part in effects if not isinstance(part, Failure))
+    lacks_parts = of is not None and bool(of.failures)
+    return AffectedProxy(dataplane, sum(more, first), lacks_parts=lacks_parts)  # one that is alone is shared
 
 
 def _places_of_class(places: LegacyPlaces, proxy: CompiledProxy, policy: Resource) -> Iterator[LegacyPlace]:

@@ -7,8 +7,10 @@ from itertools import chain
 from typing import Any, TypeAlias
 
 from cp.insight.enforcement import parts_without_effect
+from cp.insight.inspect.affected import legacy_policies
 from cp.insight.legacy import LegacyPlace, LegacyPlaces, gateway_route_places, written_path, written_values
 from cp.model.checkpoint import Checkpoint, checked, never_stopped
+from cp.model.failure import WHOLE, Failure, made_or_failure
 from cp.model.names import Key
 from cp.policies import discover
 from cp.resources.capabilities import warning
@@ -28,6 +30,8 @@ from cp.translate.view.mtls import inbound_tls, secured
 from cp.translate.view.proxies import inbounds
 
 Data: TypeAlias = dict[str, Any]
+PlacesOrFailure: TypeAlias = Sequence[LegacyPlace] | Failure
+"""What legacy policies are for on a proxy, or the fault of ours for which nobody can tell."""
 
 
 def inspect_rules(
@@ -41,26 +45,35 @@ def inspect_rules(
         "resource": resource_meta(dataplane.key),
         "rules": [_kind_data(world, dataplane, policy_rules) for policy_rules in checked(rules, checkpoint)],
         "httpMatches": _http_matches(world, dataplane, rules),
-        **({} if shadow else _legacy_rules(world, dataplane)),
+        **({} if shadow else _legacy_rules(_legacy_places(world, dataplane))),
     }
 
 
 def inspect_policies(world: World, dataplane: Resource, *, shadow: bool = False) -> Data:
     """The policies that select a proxy, kind by kind, from the general to the specific, and the engine of its mesh."""
     matched, mesh = match(world, dataplane, shadow=shadow), world.mesh(dataplane.mesh)
+    places = () if shadow else _legacy_places(world, dataplane)
     return {
         **({} if mesh is None else {FIELD: engine_of(mesh.data)}),
         "policies": [
             *(_policy_data(world, policy) for _, matches in sorted(matched.items()) for policy in matches),
-            *([] if shadow else _legacy_policies(world, dataplane)),
+            *_legacy_policies(world, dataplane, places),
         ],
+        **_legacy_failure(places),
     }
 
 
-def _legacy_rules(world: World, dataplane: Resource) -> Data:
+def _legacy_rules(places: PlacesOrFailure) -> Data:
     """What holds of legacy policies for each service, inbound, listener or proxy; empty without any."""
-    places = [place for place in _legacy_places(world, dataplane) if any(value.is_in_force for value in place.values)]
-    return {"legacyRules": [_legacy_rule(place) for place in places]} if places else {}
+    if isinstance(places, Failure):
+        return _legacy_failure(places)
+    holding = [place for place in places if any(value.is_in_force for value in place.values)]
+    return {"legacyRules": [_legacy_rule(place) for place in holding]} if holding else {}
+
+
+def _legacy_failure(places: PlacesOrFailure) -> Data:
+    """Why nobody can tell what legacy policies do on a proxy; empty where it is told."""
+    return {"legacyFailure": places.unknown} if isinstance(places, Failure) else {}
 
 
 def _legacy_rule(place: LegacyPlace) -> Data:
@@ -74,10 +87,13 @@ def _legacy_rule(place: LegacyPlace) -> Data:
     }
 
 
-def _legacy_policies(world: World, dataplane: Resource) -> Iterator[Data]:
+def _legacy_policies(world: World, dataplane: Resource, places: PlacesOrFailure) -> Iterator[Data]:
     """The legacy policies that select a proxy, with what they are for there, and whether they hold."""
+    if isinstance(places, Failure):
+        yield from ({**resource_meta(policy.key), **_place_of(policy)} for policy in legacy_policies(world, dataplane))
+        return
     of_policies: dict[Resource, list[LegacyPlace]] = {}
-    for place in _legacy_places(world, dataplane):
+    for place in places:
         of_policies.setdefault(place.policy, []).append(place)
     for policy, of_policy in of_policies.items():
         listed = [_place_data(place) for place in of_policy]
@@ -85,7 +101,11 @@ def _legacy_policies(world: World, dataplane: Resource) -> Iterator[Data]:
         yield {**resource_meta(policy.key), "inForce": is_in_force, "for": listed, **_place_of(policy)}
 
 
-def _legacy_places(world: World, dataplane: Resource) -> Iterable[LegacyPlace]:
+def _legacy_places(world: World, dataplane: Resource) -> PlacesOrFailure:
+    return made_or_failure(lambda: tuple(_all_legacy_places(world, dataplane)), WHOLE)
+
+
+def _all_legacy_places(world: World, dataplane: Resource) -> Iterable[LegacyPlace]:
     routes = world.table(GATEWAY_ROUTE, dataplane.mesh) if dataplane.spec.is_builtin_gateway else ()
     if not legacy_rules(world, dataplane) and not routes:
         return ()

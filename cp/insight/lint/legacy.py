@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Final
 
 from cp.insight.legacy import (
@@ -61,8 +61,8 @@ _FEW: Final = 3
 
 def idle(survey: MeshSurvey) -> Iterator[Finding]:
     """Legacy policies that hold for no service, no inbound and no proxy."""
-    places = _places(survey)
     failed = {key.mesh for key, failures in survey.failures.items() if failures}
+    places = _places(survey, failed)
     for policy in survey.world:
         if not _is_legacy(policy) or policy.mesh not in survey.meshes - failed:
             continue
@@ -83,12 +83,12 @@ def unasked(survey: MeshSurvey) -> Iterator[Finding]:
                 yield finding_about(policy, FindingReason("does-not-apply", text, path, _NAME_VALUES))
 
 
-def _places(survey: MeshSurvey) -> dict[Resource, list[LegacyPlace]]:
-    """What each policy is for, on all proxies; on those of a class the same is told once."""
+def _places(survey: MeshSurvey, failed: Container[str]) -> dict[Resource, list[LegacyPlace]]:
+    """What each policy is for, on all proxies but those of some meshes; on those of a class the same is told once."""
     places_of: dict[Resource, list[LegacyPlace]] = {}
     places = LegacyPlaces(survey.policies, survey.world)
     seen: set[tuple[ByIdentity[ProxyClass], ByIdentity[tuple[LegacyMatch, ...]]]] = set()
-    for proxy in survey.proxies:
+    for proxy in (proxy for proxy in survey.proxies if proxy.dataplane.mesh not in failed):
         of_class = (ByIdentity(proxy.proxy_class), ByIdentity(legacy_matches(survey.world, proxy.dataplane)))
         for place in () if of_class in seen else places.of_calls(proxy):
             places_of.setdefault(place.policy, []).append(place)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, NamedTuple, TypeAlias
 
@@ -13,21 +13,20 @@ from cp.insight.comparison import (
     changed_fields,
     changed_resources,
     differs_in_names_alone,
-    snapshots,
 )
 from cp.insight.fields import ChangedField
 from cp.insight.migrate.gateway_routes import routes_of_proxy
 from cp.insight.migrate.scene import Scene, scene
 from cp.insight.migrate.translation import Translation, translations
 from cp.model.document import Document
+from cp.model.failure import Failure
 from cp.model.names import Identity, Key, kri
 from cp.policies import Policies
 from cp.resources.world import World
 from cp.rules.legacy import legacy_matches
 from cp.rules.legacy.gateway_routes import GATEWAY_ROUTE
 from cp.rules.matching import match
-from cp.translate.compiler import Compiler
-from cp.translate.snapshot import Snapshot
+from cp.translate.compiler import CompiledProxy, Compiler
 
 _SIDES: Final = 2
 """Resources that are compared at a time; each is read for several questions."""
@@ -67,6 +66,11 @@ class Migration:
     """All that were compared."""
 
     differences: tuple[Difference, ...]
+    failures: Mapping[Key, tuple[Failure, ...]] = field(default_factory=dict)
+    """The faults of ours met in a proxy, before or after: what it is served then says nothing of the policies.
+
+    A proxy of which nothing could be made at all was not compared, and what it calls is not known.
+    """
 
     @property
     def documents(self) -> tuple[Document, ...]:
@@ -85,7 +89,7 @@ class Migration:
     @property
     def is_equal(self) -> bool:
         """Whether every proxy is served the same bytes as before, and there is one."""
-        return self.is_comparable and not self.differences
+        return self.is_comparable and not self.differences and not self.failures
 
     @property
     def is_comparable(self) -> bool:
@@ -96,7 +100,7 @@ class Migration:
     def is_safe(self) -> bool:
         """Whether nothing stays or is lost, and every Envoy does the same as before, as can be seen."""
         is_whole = self.is_comparable and not self.kept and not any(each.lost for each in self._done)
-        return is_whole and all(difference.in_names_alone for difference in self.differences)
+        return is_whole and not self.failures and all(difference.in_names_alone for difference in self.differences)
 
     @property
     def _done(self) -> tuple[Translation, ...]:
@@ -107,22 +111,51 @@ def migration(
     world: World, mesh: str, policies: Policies, decode: Decode, translate: Translate = translations
 ) -> Migration:
     """How a mesh can be moved to other policies, and what proxies would be served then that is different."""
-    compiler = Compiler(policies)
-    compiled = [compiler.proxy(world, dataplane) for dataplane in world.table("Dataplane", mesh)]
-    of_kinds = tuple(translate(scene(world, mesh, policies, compiled)))
+    before = _Side.of(world, mesh, policies)
+    of_kinds = tuple(translate(scene(world, mesh, policies, before.proxies.values())))
     done = [translation for translation in of_kinds if translation.is_done]
-    before = {proxy.dataplane.key: proxy.snapshot for proxy in compiled}
-    changes = dict(_changes(before, snapshots(moved(world, done), mesh, policies)))
+    after = _Side.of(moved(world, done), mesh, policies)
+    changes = dict(_changes(before, after))
     alone: dict[str, Mapping[_Change, ChangedResource]] = {}
     for translation in done if changes else ():
-        alone[translation.kind] = dict(_changes(before, snapshots(moved(world, [translation]), mesh, policies)))
+        alone[translation.kind] = dict(_changes(before, _Side.of(moved(world, [translation]), mesh, policies)))
     causes = {change: tuple(_causes(world, change, done, alone)) for change in changes}
     return Migration(
         mesh,
         of_kinds,
-        tuple(before),
+        tuple(key for key in before.proxies if key in after.proxies),
         tuple(_differences(changes, causes, _Reading(lru_cache(_SIDES)(decode), _names(done)))),
+        _together(before.failures, after.failures),
     )
+
+
+def _together(
+    before: Mapping[Key, tuple[Failure, ...]], after: Mapping[Key, tuple[Failure, ...]]
+) -> dict[Key, tuple[Failure, ...]]:
+    return {key: tuple(dict.fromkeys((*before.get(key, ()), *after.get(key, ())))) for key in {**before, **after}}
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """The proxies of a mesh before something is moved, or after."""
+
+    proxies: Mapping[Key, CompiledProxy]
+    failures: Mapping[Key, tuple[Failure, ...]]
+
+    @classmethod
+    def of(cls, world: World, mesh: str, policies: Policies) -> _Side:
+        compiler = Compiler(policies)
+        dataplanes = world.table("Dataplane", mesh)
+        outcomes = {dataplane.key: compiler.proxy_or_failure(world, dataplane) for dataplane in dataplanes}
+        failures = {key: _failures(outcome) for key, outcome in outcomes.items()}
+        return cls(
+            {key: outcome for key, outcome in outcomes.items() if isinstance(outcome, CompiledProxy)},
+            {key: of_proxy for key, of_proxy in failures.items() if of_proxy},
+        )
+
+
+def _failures(outcome: CompiledProxy | Failure) -> tuple[Failure, ...]:
+    return (outcome,) if isinstance(outcome, Failure) else outcome.failures
 
 
 class _Reading(NamedTuple):
@@ -168,12 +201,10 @@ def moved(world: World, done: Iterable[Translation]) -> World:
     return world.next(changes, world.revision)
 
 
-def _changes(
-    before: Mapping[Key, Snapshot], after: Mapping[Key, Snapshot]
-) -> Iterator[tuple[_Change, ChangedResource]]:
-    for proxy, snapshot in before.items():
-        for resource in changed_resources(snapshot, after[proxy]):
-            yield (proxy, resource.type_url, resource.name), resource
+def _changes(before: _Side, after: _Side) -> Iterator[tuple[_Change, ChangedResource]]:
+    for key, proxy in before.proxies.items():
+        for resource in changed_resources(proxy.snapshot, after.proxies[key].snapshot) if key in after.proxies else ():
+            yield (key, resource.type_url, resource.name), resource
 
 
 def _causes(

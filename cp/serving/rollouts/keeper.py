@@ -22,7 +22,7 @@ import structlog
 from msgspec.structs import replace
 
 from cp.model.memo import ByIdentity
-from cp.model.moments import moment, timestamp
+from cp.model.moments import timestamp
 from cp.model.names import Key, dataplane_key
 from cp.model.wording import few
 from cp.policies import Policies
@@ -85,7 +85,10 @@ class RolledProxies(Protocol):
 
 
 class RolloutKeeper:
-    """`leads` says whether to look after rollouts is for this control plane."""
+    """`leads` says whether to look after rollouts is for this control plane.
+
+    The clock is for moments that others tell or read. Whatever lasts is measured with the stopwatch, which nobody sets.
+    """
 
     def __init__(  # noqa: PLR0913  # what it looks at, and what it acts on
         self,
@@ -98,14 +101,16 @@ class RolloutKeeper:
         leads: Callable[[], bool] = lambda: True,
         control_planes: Callable[[], AbstractSet[str]] = frozenset,
         clock: Callable[[], float] = time.time,
+        stopwatch: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store, self._followed, self._proxies = store, followed, proxies
-        self._counters, self._policies, self._leads, self._clock = counters, policies, leads, clock
+        self._counters, self._policies, self._leads = counters, policies, leads
+        self._clock, self._stopwatch = clock, stopwatch
         self._control_planes = control_planes
         self._led_with: AbstractSet[str] | None = None
         """The control planes that were there at the last look; None: another one looked after rollouts."""
 
-        self._alike_since = clock()
+        self._alike_since = stopwatch()
         """Since when this one leads, and none of them has gone."""
 
         self._watches: dict[str, StepWatch] = {}
@@ -143,7 +148,7 @@ class RolloutKeeper:
         """See which control planes are there: proxies of one that has gone come back to another one."""
         present = self._control_planes() if self._leads() else None
         if present is not None and (self._led_with is None or not self._led_with <= present):
-            self._alike_since = self._clock()
+            self._alike_since = self._stopwatch()
         self._led_with = present
 
     async def _look_after(self, world: World, candidate: Candidate) -> None:
@@ -160,7 +165,7 @@ class RolloutKeeper:
 
     async def _bear(self, candidate: Candidate, error: Exception) -> None:
         """A fault of ours is told once for each step. Where it comes again after a while, the rollout goes back."""
-        mesh, now = candidate.rollout.mesh, self._clock()
+        mesh, now = candidate.rollout.mesh, self._stopwatch()
         watch = self._watches.get(mesh)
         if watch is None or watch.faulty_since is None:
             self._log.error("rollout.unkept", mesh=mesh, exc_info=error)
@@ -195,8 +200,7 @@ class RolloutKeeper:
         watch = self._watches.get(rollout.mesh)
         if watch is None or not watch.is_of(rollout.spec):
             spec, requests = rollout.spec, RequestWatch(self._counters, rollout.mesh, rollout.spec.proxies)
-            watch = StepWatch(spec.number, spec.step, spec.since, self._clock(), requests)
-            self._watches[rollout.mesh] = watch
+            self._watches[rollout.mesh] = watch = StepWatch.of(spec, requests, self._stopwatch())
         return watch
 
     async def _compare(self, rollout: RolloutInForce, watch: StepWatch) -> None:
@@ -224,8 +228,8 @@ class RolloutKeeper:
         presences = await self._presences(rollout)
         reached = {proxy.name: proxy for proxy in await self._reached(rollout, watch, presences)}
         of_reached = {key: presence for key, presence in presences.items() if key.name in reached}
-        now_ready = readiness(of_reached, self._clock(), self._alike_since)
-        watch.note_awaited(now_ready.awaited, self._clock())
+        now_ready = readiness(of_reached, self._clock(), self._stopwatch() - self._alike_since)
+        watch.note_awaited(now_ready.awaited, self._stopwatch())
         if now_ready.awaited:
             await self._await_proxies(rollout, watch)
             return
@@ -246,7 +250,7 @@ class RolloutKeeper:
 
     async def _await_proxies(self, rollout: RolloutInForce, watch: StepWatch) -> None:
         """Wait for those of which nobody can say what they have, each for some time, and all together for ten times."""
-        now, since = self._clock(), watch.awaited_since
+        now, since = self._stopwatch(), watch.awaited_since
         unknown = [name for name in since if now - since[name] > PATIENCE]
         if unknown:
             reason = f"not known within {PATIENCE:g} s what {few(unknown)} have, so nobody else is sent it"
@@ -288,13 +292,15 @@ class RolloutKeeper:
                 return
         going = self._moved(spec, "Going")
         await self._write(rollout.candidate, going)
-        self._watches[rollout.mesh] = StepWatch(spec.number, spec.step, going.since, self._clock(), requests)
+        self._watches[rollout.mesh] = StepWatch.of(going, requests, self._stopwatch())
 
     async def _await_answers(self, rollout: RolloutInForce, watch: StepWatch) -> None:
         waiting = await self._waiting(rollout)
         if not waiting:
-            await self._write(rollout.candidate, self._moved(rollout.spec, "Holding"))
-        elif self._elapsed(rollout, watch) > PATIENCE:
+            holding = self._moved(rollout.spec, "Holding")
+            await self._write(rollout.candidate, holding)
+            watch.note_state(holding, self._stopwatch())
+        elif watch.elapsed(rollout.spec, self._stopwatch()) > PATIENCE:
             reason = f"not answered within {PATIENCE:g} s: {few(waiting)}"
             await self._end(rollout.candidate, "RolledBack", reason)
 
@@ -315,13 +321,13 @@ class RolloutKeeper:
         return [key.name for key, presence in presences.items() if presence.state is not ProxyState.ONLINE]
 
     async def _hold(self, rollout: RolloutInForce, watch: StepWatch) -> None:
-        elapsed, hold = self._elapsed(rollout, watch), rollout.spec.hold.seconds
+        elapsed, hold = watch.elapsed(rollout.spec, self._stopwatch()), rollout.spec.hold.seconds
         unsteady = [name for name in rollout.spec.proxies if name not in watch.steady]
         if elapsed >= hold + PATIENCE and unsteady:
             reason = f"connected anew again and again: {few(unsteady)}"
             await self._end(rollout.candidate, "RolledBack", reason)
         elif elapsed >= hold and (unsettled := await self._unsettled(rollout) or unsteady):
-            watch.note_awaited((), self._clock())
+            watch.note_awaited((), self._stopwatch())
             if elapsed >= hold + PATIENCE:
                 reason = f"not known to have it {PATIENCE:g} s after the hold: {few(unsettled)}"
                 await self._end(rollout.candidate, "RolledBack", reason)
@@ -331,7 +337,7 @@ class RolloutKeeper:
             await self._begin_next(rollout, watch)
 
     async def _hold_until(self, rollout: RolloutInForce, watch: StepWatch, elapsed: float, until: str) -> None:
-        hold, now = rollout.spec.hold.seconds, self._clock()
+        hold, now = rollout.spec.hold.seconds, self._stopwatch()
         if not watch.is_time_to_look(now, elapsed, hold):
             return
         watch.looked = now
@@ -354,7 +360,7 @@ class RolloutKeeper:
     async def _trouble(self, rollout: RolloutInForce, watch: StepWatch) -> str:
         """Why the proxies that are served it cannot keep it; empty where they can."""
         presences = await self._proxies.presences(rollout.proxies)
-        watch.note_connections(presences, self._clock(), min(_STEADY, rollout.spec.hold.seconds))
+        watch.note_connections(presences, self._stopwatch(), min(_STEADY, rollout.spec.hold.seconds))
         states = {key: presence.state for key, presence in presences.items()}
         refusing = [key for key, state in states.items() if state is ProxyState.REFUSED]
         if refusing:
@@ -362,7 +368,7 @@ class RolloutKeeper:
         if failed := [key.name for key, state in states.items() if state is ProxyState.FAILED]:
             return f"by a fault of the control plane, some part of it could not be made for {few(failed)}"
         away = [key.name for key, state in states.items() if state is ProxyState.OFFLINE]
-        gone = watch.gone(away, self._clock())
+        gone = watch.gone(away, self._stopwatch())
         return f"disconnected: {few(gone)}" if gone else ""
 
     async def _refusal(self, refusing: Sequence[Key]) -> str:
@@ -418,11 +424,6 @@ class RolloutKeeper:
     @property
     def _now(self) -> str:
         return timestamp(datetime.fromtimestamp(self._clock(), UTC))
-
-    def _elapsed(self, rollout: RolloutInForce, watch: StepWatch) -> float:
-        """Seconds in this state, as far as this control plane has watched."""
-        since = moment(rollout.spec.since)
-        return self._clock() - max(0.0 if since is None else since.timestamp(), watch.begun)
 
 
 _PROLONGED_BECAUSE: Final = {

@@ -31,24 +31,24 @@ class Readiness:
     """Those that refuse something already, or for which something could not be made."""
 
 
-def readiness(presences: Mapping[Key, Presence], now: float, alike_since: float) -> Readiness:
-    """As proxies stand now. `alike_since` is since when the same control planes have been there."""
+def readiness(presences: Mapping[Key, Presence], now: float, alike_for: float) -> Readiness:
+    """As proxies stand now. `alike_for` is for how long the same control planes have been there."""
     ready = frozenset(key.name for key, presence in presences.items() if presence.state is ProxyState.ONLINE)
-    awaited = [key.name for key, presence in presences.items() if _is_awaited(presence, now, alike_since)]
+    awaited = [key.name for key, presence in presences.items() if _is_awaited(presence, now, alike_for)]
     unfit = (key.name for key, presence in presences.items() if presence.state in _UNFIT)
     return Readiness(ready, tuple(awaited or _lost(presences)), tuple(unfit))
 
 
-def _is_awaited(presence: Presence, now: float, alike_since: float) -> bool:
+def _is_awaited(presence: Presence, now: float, alike_for: float) -> bool:
     if presence.state is ProxyState.OFFLINE:
-        return now < _back_by(presence, alike_since)
+        return _may_come_back(presence, now, alike_for)
     return presence.state in {ProxyState.OUT_OF_SYNC, ProxyState.UNKNOWN}
 
 
-def _back_by(presence: Presence, alike_since: float) -> float:
-    """Until when a proxy that is not connected is expected. A control plane that has gone took its memory along."""
+def _may_come_back(presence: Presence, now: float, alike_for: float) -> bool:
+    """Whether a proxy that is not connected is expected. A control plane that has gone took its memory along."""
     left = [record.until for record in presence.connections if record.until is not None]
-    return max(left) + GONE_AFTER if left else alike_since + BACK_WITHIN
+    return now < max(left) + GONE_AFTER if left else alike_for < BACK_WITHIN
 
 
 def _lost(presences: Mapping[Key, Presence]) -> list[str]:

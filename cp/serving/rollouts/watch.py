@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -10,7 +11,7 @@ from cp.model.memo import ByIdentity
 from cp.model.names import Key
 from cp.resources.assignment import Candidate
 from cp.resources.resource import Resource
-from cp.resources.rollout import ROLLOUT_KIND, RolloutSpec, rollout_key
+from cp.resources.rollout import ROLLOUT_KIND, RolloutSpec, RolloutState, rollout_key
 from cp.resources.world import World
 from cp.serving.delivery import Presence, ProxyState
 from cp.serving.rollouts.choice import ReachedProxy
@@ -65,7 +66,11 @@ class RolloutInForce:
 
 @dataclass(slots=True)
 class StepWatch:
-    """What is seen of one step. It is begun anew where a pause ends, and where another control plane takes over."""
+    """What is seen of one step. It is begun anew where a pause ends, and where another control plane takes over.
+
+    All times are those of the stopwatch of this process. It says nothing of the time before, so whoever takes over
+    holds a step for as long as it should be held: no more than that, and no less, whatever the clock says.
+    """
 
     number: int
     """That of the rollout."""
@@ -74,8 +79,10 @@ class StepWatch:
     sent: str
     """When the step began to be sent, or was taken up again after a pause."""
 
-    begun: float
     requests: RequestWatch
+    states_since: dict[tuple[RolloutState, str], float]
+    """Since when each state of the step is seen, by the state and when it was stored."""
+
     away_since: Mapping[str, float] = field(default_factory=dict)
     awaited_since: Mapping[str, float] = field(default_factory=dict)
     """Since when nobody can say of a proxy what it has, for which the next step waits."""
@@ -92,7 +99,7 @@ class StepWatch:
     faulty_since: float | None = None
     """Since when a fault of ours keeps us from looking after it, now and again."""
 
-    looked: float = 0.0
+    looked: float = -math.inf
     """When the requests were looked at last."""
 
     based_on: tuple[ByIdentity[Resource | None], ...] | None = None
@@ -100,6 +107,19 @@ class StepWatch:
 
     reached: tuple[object, list[ReachedProxy]] | None = None
     """The proxies that the rollout reaches, and of what that is true."""
+
+    @classmethod
+    def of(cls, spec: RolloutSpec, requests: RequestWatch, now: float) -> StepWatch:
+        return cls(spec.number, spec.step, spec.since, requests, {(spec.state, spec.since): now})
+
+    def note_state(self, spec: RolloutSpec, now: float) -> None:
+        """Note since when the step is in this state, if it is new."""
+        self.states_since.setdefault((spec.state, spec.since), now)
+
+    def elapsed(self, spec: RolloutSpec, now: float) -> float:
+        """Seconds in this state, as far as this process has watched."""
+        self.note_state(spec, now)
+        return now - self.states_since[spec.state, spec.since]
 
     def is_of(self, spec: RolloutSpec) -> bool:
         is_of_step = (self.number, self.step) == (spec.number, spec.step)

@@ -139,6 +139,7 @@ export interface Explanation {
   }[];
   readonly changes: readonly string[];
   readonly notEnforced: readonly string[];
+  readonly notKnown: readonly string[];
   readonly moves: readonly string[];
   /** What a rollout that is under way means for the proxy. */
   readonly rollout?: string;

@@ -163,6 +163,8 @@ interface Affected {
   readonly survives?: readonly Value[];
   readonly overridden?: readonly Value[];
   readonly withoutEffect?: readonly Value[];
+  /** Why nobody can tell what becomes of it there. */
+  readonly failure?: string;
 }
 
 interface AffectedPage {
@@ -229,7 +231,7 @@ type Alike = readonly [Affected, ...Affected[]];
 function groupAlike(proxies: readonly Affected[]): readonly Alike[] {
   const groups = new Map<string, [Affected, ...Affected[]]>();
   for (const proxy of proxies) {
-    const key = JSON.stringify([proxy.status, proxy.survives, proxy.overridden, proxy.withoutEffect]);
+    const key = JSON.stringify([proxy.status, proxy.survives, proxy.overridden, proxy.withoutEffect, proxy.failure]);
     const group = groups.get(key);
     if (group === undefined) {
       groups.set(key, [proxy]);
@@ -241,7 +243,7 @@ function groupAlike(proxies: readonly Affected[]): readonly Alike[] {
 }
 
 function AffectedProxies({ proxies }: { proxies: Alike }) {
-  const { name, status = "", survives = [], overridden = [], withoutEffect = [] } = proxies[0];
+  const { name, status = "", survives = [], overridden = [], withoutEffect = [], failure } = proxies[0];
   const refused = survives.filter((value) => value.refused !== undefined);
   const standing = survives.filter((value) => value.refused === undefined);
   const word = STANDING[status] ?? "in force";
@@ -259,9 +261,15 @@ function AffectedProxies({ proxies }: { proxies: Alike }) {
           ))}
           {proxies.length > NAMED && `and ${proxies.length - NAMED} more `}
           <span class="quiet">
-            {isEmpty
-              ? "nothing of it is for what they have"
-              : `${refused.length > 0 ? `${refused.length} refused, ` : ""}${standing.length} ${word}, ${overridden.length} overridden, ${withoutEffect.length} without effect`}
+            {isEmpty ? (
+              failure === undefined ? (
+                "nothing of it is for what they have"
+              ) : (
+                <Name text={`what becomes of it ${failure}`} whole />
+              )
+            ) : (
+              `${refused.length > 0 ? `${refused.length} refused, ` : ""}${standing.length} ${word}, ${overridden.length} overridden, ${withoutEffect.length} without effect`
+            )}
           </span>
         </caption>
         {!isEmpty && (
