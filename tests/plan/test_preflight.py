@@ -81,8 +81,15 @@ REFUSED, TAKEN = cluster(200), cluster(20)
 
 def worlds_proxies(*documents: dict[str, Any]) -> list[ChangedProxy]:
     """The proxies of a mesh, to which all is new."""
-    keyed = [Document(Key(each["type"], "default", each["name"]), each) for each in documents]
-    world = World.of([MESH, *keyed], kinds(policies()))
+    return proxies_of(MESH, *map(keyed, documents))
+
+
+def keyed(document: dict[str, Any]) -> Document:
+    return Document(Key(document["type"], "default", document["name"]), document)
+
+
+def proxies_of(*documents: Document) -> list[ChangedProxy]:
+    world = World.of(documents, kinds(policies()))
     assert not [finding for finding in world.findings if finding.severity is Severity.ERROR]
     compiler = Compiler(policies())
     return [_new_to(compiler, world, each.key) for each in world.table("Dataplane", "default")]
@@ -102,7 +109,8 @@ def _new_to(compiler: Compiler, world: World, key: Key) -> ChangedProxy:
 
 
 def said(*proxies: ChangedProxy) -> PreflightOutcome:
-    return asyncio.run(Preflight(envoy_binary(), 30).outcome(proxies))
+    """What an Envoy says, which may not wait for what never comes: that would take it 15 s."""
+    return asyncio.run(Preflight(envoy_binary(), 12).outcome(proxies))
 
 
 # --- what an Envoy says ---
