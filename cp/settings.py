@@ -351,7 +351,7 @@ class Settings(BaseSettings):
         default=False,
         validation_alias="KOGUMA_PREFLIGHT_WRITES",
         description="Whether every write over the HTTP API is shown to that Envoy first, and refused if it refuses "
-        "something; except for Dataplanes that proxies register.",
+        "something; except for Dataplanes that proxies register, and writes with `--no-preflight`.",
     )
     preflight_timeout: float = Field(
         default=10.0,

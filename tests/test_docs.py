@@ -120,7 +120,7 @@ def fault_of(words: list[str]) -> str | None:
         if word not in commands:
             return f"no command {word}"
         command = commands[word]
-    there = {option for parameter in command.params for option in parameter.opts}
+    there = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
     unknown = set(OPTION.findall(" ".join(words))) - there
     return f"no option {', '.join(sorted(unknown))}" if unknown else None
 

@@ -172,10 +172,10 @@ class ApplyHandler:
                 any(not is_same(there.get(document.key), document) for document in checked(documents, checkpoint)),
             ),
         )
-        revision = await self._api.store.write(*writes, *left.writes, author=caller_of(request).author("apply"))
+        revision = await self._api.store.write(*writes, *left.writes, author=self._planner.author(request, "apply"))
         deleted = {"deleted": logged_names(left.keys)} if left.keys else {}
         resources = logged_names([document.key for document in documents])
-        log.info("api.applied", resources=resources, **deleted, revision=revision, **caller_of(request).traces)
+        log.info("api.applied", resources=resources, **deleted, revision=revision, **self._planner.traces(request))
         return {REVISION_HEADER: str(revision)} if changed or left.deleted else {}
 
     async def _rollout(
@@ -193,8 +193,8 @@ class ApplyHandler:
         return await self._api.works.documents.do(request, lambda _: rollout_put(terms, scope))
 
     async def _begin(self, request: Request, rollout: Put) -> dict[str, str]:
-        revision = await self._api.store.write(rollout, author=caller_of(request).author("apply"))
-        log.info("rollout.begun", resource=str(rollout.key), revision=revision, **caller_of(request).traces)
+        revision = await self._api.store.write(rollout, author=self._planner.author(request, "apply"))
+        log.info("rollout.begun", resource=str(rollout.key), revision=revision, **self._planner.traces(request))
         return {REVISION_HEADER: str(revision)}
 
     async def _with_mtls_judged(self, report: ValidationReport) -> ValidationReport:

@@ -173,7 +173,7 @@ class ResourceHandler:
         of_preflight = await self._preflight(request, read.document)
         ended = ended_by_write(world, [key])
         before, revision = await self._store_document(read.document, request)
-        traces = caller_of(request).traces
+        traces = self._traces(request, key)
         log.info("api.stored", resource=str(key), revision=revision, new=before is None, **traces)
         is_changed = before is None or revision != before.revision
         of_write = [*await self._warnings(read, of_roots), *(ended.values() if is_changed else ())]
@@ -188,7 +188,7 @@ class ResourceHandler:
 
     async def _preflight(self, request: Request, document: Document) -> dict[str, Any]:
         """Show an Envoy what the write comes to, if it is to be asked. Proxies register whatever it may say."""
-        if OWNER_HEADER in request.headers or not self._planner.is_preflighted(request):
+        if _is_of_run(request, document.key) or not self._planner.is_preflighted(request):
             return {}
         write, before = await self._to_write(document, request)
         companions = map(Put, self._api.companions(write.document)) if before is None else ()
@@ -244,14 +244,22 @@ class ResourceHandler:
             outcomes = [{**named(write.key), "outcome": "Deleted"} for write in (*members, deletion)]
             return await self._plan(request, [*members, deletion], outcomes)
         of_preflight: dict[str, Any] = {}
-        if OWNER_HEADER not in request.headers and self._planner.is_preflighted(request):
+        if not _is_of_run(request, key) and self._planner.is_preflighted(request):
             writes = [*members, deletion]
             of_preflight = await self._planner.must_pass(request, writes, await self._stored(request))
         of_write = list(ended_by_write(self._api.state.loaded_world, [key]).values())
-        revision = await self._store.write(*members, deletion, author=_author(request, key))
+        revision = await self._store.write(*members, deletion, author=self._author(request, key))
         with_it = logged_names([member.key for member in members])
-        log.info("api.deleted", resource=str(key), with_it=with_it, revision=revision, **caller_of(request).traces)
+        log.info("api.deleted", resource=str(key), with_it=with_it, revision=revision, **self._traces(request, key))
         return JSONResponse(_with_warnings(of_preflight, of_write), headers={REVISION_HEADER: str(revision)})
+
+    def _author(self, request: Request, key: Key) -> Author:
+        if _is_of_run(request, key):
+            return caller_of(request).author(registration.WAY)
+        return self._planner.author(request, request.method)
+
+    def _traces(self, request: Request, key: Key) -> dict[str, Any]:
+        return caller_of(request).traces if _is_of_run(request, key) else self._planner.traces(request)
 
     async def _store_document(self, document: Document, request: Request) -> tuple[Stored | None, int]:
         """Store a document. Answers with what was there before, and the document's revision.
@@ -260,7 +268,7 @@ class ResourceHandler:
         names a revision hears of a conflict; for anybody else it is read again.
         """
         names_revision = not _PRECONDITIONS.isdisjoint(request.headers.keys())
-        author = _author(request, document.key)
+        author = self._author(request, document.key)
 
         async def attempt() -> tuple[Stored | None, int]:
             write, before = await self._to_write(document, request)
@@ -397,9 +405,9 @@ def _stamped(document: Document, known: Document | None, request: Request) -> Do
     return registration.written_by_hand(document, known)
 
 
-def _author(request: Request, key: Key) -> Author:
-    is_run = key.type == _DATAPLANE and request.headers.get(OWNER_HEADER)
-    return caller_of(request).author(registration.WAY if is_run else request.method)
+def _is_of_run(request: Request, key: Key) -> bool:
+    """Whether a run of a proxy registers its Dataplane, or takes it away."""
+    return key.type == _DATAPLANE and bool(request.headers.get(OWNER_HEADER))
 
 
 def must_be_run(owner: str, field: str) -> str:

@@ -30,6 +30,7 @@ BROKEN: Final = 500
 UNAVAILABLE: Final = 503
 
 
+STOPPING: Final = "the control plane is being stopped"
 TOLD: Final = 100
 """Faults that an answer tells; of the others it tells how many they are."""
 
@@ -94,6 +95,11 @@ def invalid(title: str, findings: Iterable[Finding]) -> ApiError:
         else "Resource is not valid"
     )
     return ApiError(BAD_REQUEST, title, detail, tuple(map(RequestFault.of, all_findings[:TOLD])))
+
+
+def stopping() -> ApiError:
+    """A control plane that ends lets its proxies go, and so no longer knows how they are."""
+    return ApiError(UNAVAILABLE, "Stopping", STOPPING, headers={"retry-after": "1"})
 
 
 def bad_request(field_name: str, reason: str, hint: str = "", title: str = "Bad Request") -> ApiError:

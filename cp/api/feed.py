@@ -21,7 +21,7 @@ from cp.api.authentication import Authentication
 from cp.api.caller import caller_of
 from cp.api.collaborators import Collaborators
 from cp.api.delivery import LONGEST, seconds_of
-from cp.api.errors import UNAVAILABLE, ApiError
+from cp.api.errors import STOPPING, UNAVAILABLE, ApiError, stopping
 from cp.api.feed_reader import FeedPlace, FeedReader, FeedSources, event
 from cp.api.feed_shares import FeedShares
 from cp.api.requirements import REQUIREMENTS, decisions
@@ -59,6 +59,8 @@ class FeedHandler:
 
     async def __call__(self, request: Request) -> Response:
         """`?since=ID`, or `Last-Event-ID`, to go on from there; `?wait=30s` to end after that time."""
+        if self._api.state.is_stopping:
+            raise stopping()
         if self._api.state.loaded_world is None:
             raise ApiError(
                 UNAVAILABLE, "Not ready", "the store is being read, and nothing is served yet", headers=_RETRY
@@ -83,10 +85,13 @@ class FeedHandler:
                     return
             await self._sources.refresh()
             content = await reader.news() or (_HEARTBEAT if loop.time() - sent_at >= self._pace.heartbeat else b"")
+            if self._api.state.is_stopping:  # how proxies are was asked before, but may have been answered since
+                yield event("end", {"reason": STOPPING, "stopping": True})
+                return
             if content:
                 sent_at = loop.time()
                 yield content
-            if loop.time() >= end or self._api.state.is_stopping:
+            if loop.time() >= end:
                 return
             await asyncio.sleep(min(self._pace.pause, max(0.0, end - loop.time())))
 

@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from cp.api.caller import caller_of
 from cp.api.collaborators import Collaborators
+from cp.api.errors import stopping
 from cp.api.feed_reader import FeedPlace
 from cp.api.fleet_data import COLUMNS, rows_by_mesh
 from cp.api.near import not_found
@@ -34,6 +35,8 @@ class FleetHandler:
             await self._must_be_there(mesh)
         await self._api.state.current()
         await self._api.works.resources.wait(request, self._fleet.refreshed_with_world)
+        if self._api.state.is_stopping:
+            raise stopping()
         fleet, proxies = self._fleet, self._fleet.proxies()
         head = {
             "id": str(FeedPlace.in_fleet(fleet, caller)),

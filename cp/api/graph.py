@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cp.api.collaborators import Collaborators
+from cp.api.errors import stopping
 from cp.api.graph_traffic import Requests, TrafficSample, sampled
 from cp.api.grpc_clients import certified_clients
 from cp.api.kept_work import KeptWork
@@ -59,6 +60,8 @@ class GraphHandler:
             raise not_found("Mesh", mesh, (each.name for each in world.table("Mesh")))
         work = self._api.works.graphs
         await work.wait(request, self._fleet.refreshed_with_world)
+        if self._api.state.is_stopping:
+            raise stopping()
         clients = await work.wait(request, lambda: certified_clients(self._api.observed, world))
         certified = frozenset(key for key, finds_certificates in clients.items() if finds_certificates)
         states = {proxy.key: proxy.state for proxy in self._fleet.proxies() if proxy.key.mesh == mesh}

@@ -48,9 +48,10 @@ from cp.serving.preflight.preflight import PreflightOutcome
 from cp.serving.preflight.scratch import EnvoyUnavailable
 from cp.store.clock import utc
 from cp.store.outcome import dated
-from cp.store.port import Delete, Put, Stored
+from cp.store.port import Author, Delete, Put, Stored
 from cp.translate.compiler import Compiler
 
+_SKIPPED: Final = "without preflight"
 _OUTDATED: Final = 60.0
 """Seconds for which findings are kept: certificates end with time."""
 
@@ -137,6 +138,18 @@ class Planner:
     def is_preflighted(self, request: Request) -> bool:
         """Whether an Envoy is shown what a write comes to before it is made."""
         return is_asked(request, "preflight", default=self._api.preflights_writes)
+
+    def author(self, request: Request, way: str) -> Author:
+        """Who makes a change, for the history. A write that was to be shown to an Envoy and is not says so."""
+        return caller_of(request).author(f"{way} {_SKIPPED}" if self._is_skipped(request) else way)
+
+    def traces(self, request: Request) -> dict[str, Any]:
+        """What the log says of who makes a change."""
+        skipped = {"preflight": "skipped"} if self._is_skipped(request) else {}
+        return caller_of(request).traces | skipped
+
+    def _is_skipped(self, request: Request) -> bool:
+        return self._api.preflights_writes and not self.is_preflighted(request)
 
     async def _question(
         self, request: Request, writes: Iterable[Put | Delete], there: Mapping[Key, Stored]

@@ -41,7 +41,8 @@ def must_be_accepted(request: Request, outcome: PreflightOutcome) -> None:
 
 def unavailable(request: Request, error: EnvoyUnavailable) -> ApiError:
     log.warning("api.preflight_failed", reason=str(error), **caller_of(request).traces)
-    detail = f"the Envoy that is to be asked first is not available: {error}; `?preflight=false` writes without it"
+    way_around = "`?preflight=false` (koguma: --no-preflight) writes without it"
+    detail = f"the Envoy that is to be asked first is not available: {error}; {way_around}"
     return ApiError(UNAVAILABLE, "Preflight is not possible", detail)
 
 

@@ -159,11 +159,10 @@ class RollbackHandler:
     async def _write(self, request: Request, wanted: RollbackBody, plan: RollbackPlan) -> dict[str, str]:
         if not plan.writes:
             return {}
-        caller = caller_of(request)
-        author = caller.author(f"rollback to {wanted.revision}")
+        author, traces = self._planner.author(request, f"rollback to {wanted.revision}"), self._planner.traces(request)
         revision = await self._api.store.write(*plan.writes, author=author)
         resources = logged_names([write.key for write in plan.writes])
-        log.info("api.rolled_back", to=wanted.revision, resources=resources, revision=revision, **caller.traces)
+        log.info("api.rolled_back", to=wanted.revision, resources=resources, revision=revision, **traces)
         return {REVISION_HEADER: str(revision)}
 
     def _plan(self, request: Request, wanted: RollbackBody, past: RecentPast, checkpoint: Checkpoint) -> RollbackPlan:

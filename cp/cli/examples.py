@@ -84,6 +84,7 @@ EXAMPLES: Final[Mapping[tuple[str, ...], _Examples]] = {
         ("apply -f mesh --dry-run", "Show what would change."),
         ("apply -f mesh --wait", "Wait until every proxy that it affects has accepted it."),
         ("apply -f mesh --managed-by git --prune", "Delete what an earlier push of the same name had."),
+        ("apply -f mesh --no-preflight", "Write it although the Envoy that is asked first does not start."),
         ("apply -f mesh --rollout 1,10%,100% --hold 30s --until '5xx < 1%'", "Serve it to some proxies first."),
     ),
     ("plan",): _examples(

@@ -11,7 +11,8 @@ from cp.cli.connection import ApiConnection, source_connection
 from cp.cli.findings import print_findings
 from cp.cli.meshes import MeshFiles, must_be_shown, read, texts_of, with_engines, with_fields
 from cp.cli.options import EngineOfMeshes, SourceAuthorityFile, SourceTokenFile, TextFormat, TextOutput
-from cp.cli.resources import WOULD_BE, applied, parts, would_be_applied
+from cp.cli.preflight import Preflighted, must_be_write
+from cp.cli.resources import WOULD_BE, Push, applied, parts, would_be_applied
 from cp.cli.waiting import WrittenResources
 from cp.cli.write_report import WriteReport
 from cp.client.client import Client
@@ -53,6 +54,7 @@ def import_mesh(  # noqa: PLR0913  # an option each
     dry_run: DryRun = False,
     with_keys: WithKeys = False,
     engine: EngineOfMeshes = None,
+    preflight: Preflighted = None,
     source_token_file: SourceTokenFile = None,
     source_ca_cert_file: SourceAuthorityFile = None,
     output: TextOutput = TextFormat.TEXT,
@@ -63,6 +65,7 @@ def import_mesh(  # noqa: PLR0913  # an option each
     All resources are checked first. If one of them is invalid all that is wrong is told, and none is written.
     They are written at once or, if they are too large for that, in several requests: run it again if one fails.
     """
+    must_be_write(preflight=preflight, dry_run=dry_run)
     is_url = source.startswith(("http://", "https://"))
     there = source_connection(source, source_token_file, source_ca_cert_file) if is_url else None
     files = _files(source, mesh or "", there, with_keys=with_keys)
@@ -81,7 +84,7 @@ def import_mesh(  # noqa: PLR0913  # an option each
         typer.echo(text, err=output is not TextFormat.TEXT)
     report = WriteReport(output)
     with api.client() as client:
-        for key, outcome in _outcomes(client, in_order, dry_run=dry_run):
+        for key, outcome in _outcomes(client, in_order, Push(preflight=preflight), dry_run=dry_run):
             report.add(key, outcome, printable(f"{WOULD_BE[outcome] if dry_run else outcome}: {key}"))
     if report.is_data:
         report.more |= {"notes": list(taken), "willNotWork": [line.strip() for line in _reasons(files)]}
@@ -109,17 +112,17 @@ def _with_own_policies(mesh: FileDocument) -> FileDocument:
     return mesh if fields.items() <= mesh.document.data.items() else with_fields(mesh, fields)
 
 
-def _outcomes(client: Client, documents: list[FileDocument], *, dry_run: bool) -> Iterable[tuple[Key, str]]:
+def _outcomes(client: Client, documents: list[FileDocument], push: Push, *, dry_run: bool) -> Iterable[tuple[Key, str]]:
     """The outcome of each document. A dry run goes first, so that a rejection leaves nothing half written."""
     would_be = list(would_be_applied(client, documents))
-    return would_be if dry_run else _written(client, documents)
+    return would_be if dry_run else _written(client, documents, push)
 
 
-def _written(client: Client, documents: list[FileDocument]) -> Iterator[tuple[Key, str]]:
+def _written(client: Client, documents: list[FileDocument], push: Push) -> Iterator[tuple[Key, str]]:
     """The outcome of each document. If a request fails, those before it are done."""
     done = 0
     try:
-        for outcome in applied(client, documents, WrittenResources()):
+        for outcome in applied(client, documents, WrittenResources(), push):
             done += 1
             yield outcome
     except Problem as problem:

@@ -144,14 +144,6 @@ Prune = Annotated[
         help="Delete, in the same write, what carries the name of --managed-by and is not in the files. A Mesh stays.",
     ),
 ]
-Preflighted = Annotated[
-    bool,
-    typer.Option(
-        "--preflight",
-        help="Have an Envoy look at what proxies would be served before any proxy is. The control plane needs one: "
-        "KOGUMA_PREFLIGHT_ENVOY.",
-    ),
-]
 Output = Annotated[OutputFormat, typer.Option("--output", "-o", help="The format of the output.")]
 Watch = Annotated[
     bool, typer.Option("--watch", help="Print it again whenever something changes, until it is interrupted.")

@@ -12,6 +12,7 @@ from cp.cli import envoys
 from cp.cli.connection import ApiConnection
 from cp.cli.options import Mesh, Output, OutputFormat, TableFormat, TableOutput, TextFormat, TextOutput
 from cp.cli.output import as_yaml, brief, print_data, warn_of
+from cp.cli.preflight import Preflighted, must_be_write
 from cp.cli.tables import table_or
 from cp.cli.types import kind_of
 from cp.cli.waiting import TIMEOUT, Timeout, Wait, WrittenResources, duration
@@ -177,6 +178,7 @@ def rollback(  # noqa: PLR0913  # an option each
     mesh: OneMesh = "",
     delete_meshes: DeleteMeshes = False,
     dry_run: DryRun = False,
+    preflight: Preflighted = None,
     wait: Wait = False,
     timeout: Timeout = TIMEOUT,
     output: TextOutput = TextFormat.TEXT,
@@ -191,10 +193,11 @@ def rollback(  # noqa: PLR0913  # an option each
     """
     if dry_run and wait:
         raise Problem("--wait cannot be combined with --dry-run, which changes nothing", status=2)
+    must_be_write(preflight=preflight, dry_run=dry_run)
     choice = {"mesh": mesh, "only": list(map(_choice, only or ())), **({"deleteMeshes": True} if delete_meshes else {})}
     patience, written = duration(timeout), WrittenResources()
     with api.client() as client:
-        answer, made = client.rollback(revision, choice, dry_run=dry_run)
+        answer, made = client.rollback(revision, choice, dry_run=dry_run, preflight=preflight)
         report = WriteReport(output, more={"rolledBackTo": answer["rolledBackTo"], "leftOut": answer["leftOut"]})
         for warning in answer.get("warnings", ()):
             typer.echo(printable(f"Warning: {warning}"), err=True)

@@ -102,7 +102,7 @@ def plan(  # noqa: PLR0913  # an option each
     Envoy of the control plane (KOGUMA_PREFLIGHT_ENVOY) or, between folders, one of this machine.
     """
     _must_be_whole(file, from_, to)
-    push = Push.of(managed_by, prunes=prune, is_preflighted=preflight)
+    push = Push.of(managed_by, prunes=prune, preflight=preflight)
     if from_ is not None and Path(from_).exists():
         path = envoy_here(envoy) if preflight else None
         data = _between_files(from_, str(to), var or [], path, with_findings=not no_findings)
@@ -138,9 +138,7 @@ def _of_files(
         (each.text, each.location) for each in sorted(documents, key=lambda each: each.document.key.type != "Mesh")
     ]
     with api.client() as client:
-        further = ({} if with_findings else {"findings": "false"}) | (
-            {"preflight": "true"} if push.is_preflighted else {}
-        )
+        further = ({} if with_findings else {"findings": "false"}) | ({"preflight": "true"} if push.preflight else {})
         answer = client.plan(texts, managed_by=push.managed_by, prune=push.prunes, **further)
     warnings = [warning for outcome in answer["resources"] for warning in outcome.get("warnings", ())]
     for warning in warnings:

@@ -10,7 +10,8 @@ import typer
 
 from cp.cli.connection import ApiConnection
 from cp.cli.findings import findings_before_write, print_findings
-from cp.cli.options import Files, ManagedBy, Mesh, Preflighted, Prune, ResourceName, TextFormat, TextOutput, Variables
+from cp.cli.options import Files, ManagedBy, Mesh, Prune, ResourceName, TextFormat, TextOutput, Variables
+from cp.cli.preflight import Preflighted, must_be_write
 from cp.cli.rollouts import HOLD, Hold, Steps, Until, followed, must_be_done
 from cp.cli.types import known_kinds, path_of, type_of
 from cp.cli.waiting import TIMEOUT, Timeout, Wait, WrittenResources, duration
@@ -41,7 +42,7 @@ def apply(  # noqa: PLR0913  # an option each
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")] = False,
     managed_by: ManagedBy = "",
     prune: Prune = False,
-    preflight: Preflighted = False,
+    preflight: Preflighted = None,
     rollout: Steps = "",
     hold: Hold = HOLD,
     until: Until = "",
@@ -61,12 +62,11 @@ def apply(  # noqa: PLR0913  # an option each
     With --rollout some proxies are served it before anything is stored. It ends with status 0 once it is stored for
     all, and with 1 if it went back by itself. Ctrl-C leaves it under way: see `koguma rollout`.
     """
-    if dry_run and preflight:
-        raise Problem("--preflight cannot be combined with --dry-run", "koguma plan --preflight has both.", status=2)
+    must_be_write(preflight=preflight, dry_run=dry_run)
     order = _order(rollout, hold, until, is_other=dry_run or wait)
     if dry_run and wait:
         raise Problem("--wait cannot be combined with --dry-run, which changes nothing", status=2)
-    push = Push.of(managed_by, prunes=prune, is_preflighted=preflight)
+    push = Push.of(managed_by, prunes=prune, preflight=preflight)
     patience, documents, written = duration(timeout), valid_documents(file, var or []), WrittenResources()
     with api.client() as client:
         in_order = sorted(documents, key=lambda file_document: file_document.document.key.type != "Mesh")
@@ -100,8 +100,7 @@ def _roll_out(
 ) -> None:
     """Have documents rolled out, in one request whatever their size, and wait for the end."""
     texts = [(file_document.text, file_document.location) for file_document in documents]
-    of_push = {"prune": push.prunes, "preflight": push.is_preflighted}
-    answer = client.roll_out(texts, order, managed_by=push.managed_by, **of_push)
+    answer = client.roll_out(texts, order, managed_by=push.managed_by, prune=push.prunes, preflight=push.preflight)
     _warn(answer)
     for outcome in answer["resources"]:
         _warn(outcome)
@@ -132,6 +131,7 @@ def delete(  # noqa: PLR0913  # an option each
         ),
     ] = None,
     cascade: Annotated[bool, typer.Option("--cascade", help="Delete a Mesh together with everything in it.")] = False,
+    preflight: Preflighted = None,
     wait: Wait = False,
     timeout: Timeout = TIMEOUT,
     output: TextOutput = TextFormat.TEXT,
@@ -143,7 +143,7 @@ def delete(  # noqa: PLR0913  # an option each
     with api.client() as client:
         for key in sorted(keys, key=lambda key: key.type == "Mesh"):
             parameters = {"cascade": "true"} if cascade and key.type == "Mesh" else {}
-            result = client.delete(path_of(key, type_of(key.type)), **parameters)
+            result = client.delete(path_of(key, type_of(key.type)), preflight=preflight, **parameters)
             _warn({"warnings": result.warnings})
             written.add(key, result.revision)
             report.add(key, "Deleted", f'deleted {key.type} "{key.name}"')
@@ -178,16 +178,16 @@ class Push:
     prunes: bool = False
     """Whether what carries the name and is not in the files is deleted."""
 
-    is_preflighted: bool = False
-    """Whether an Envoy is shown first what it comes to."""
+    preflight: bool | None = None
+    """Whether an Envoy is shown first what it comes to; None: as the control plane does."""
 
     @classmethod
-    def of(cls, managed_by: str, *, prunes: bool, is_preflighted: bool = False) -> Push:
+    def of(cls, managed_by: str, *, prunes: bool, preflight: bool | None = None) -> Push:
         """The push that a command line asks for."""
         if prunes and not managed_by:
             hint = "Add --managed-by NAME: what carries that name and is not in the files is deleted, and nothing else."
             raise Problem("--prune has to know whose resources these are", hint, status=2)
-        return cls(managed_by, prunes, is_preflighted)
+        return cls(managed_by, prunes, preflight)
 
 
 _NAMELESS: Final = Push()
@@ -200,7 +200,7 @@ def applied(
     for part in parts(documents, push):
         texts = [(file_document.text, file_document.location) for file_document in part]
         outcomes, revision = client.apply(
-            texts, managed_by=push.managed_by, prune=push.prunes, preflight=push.is_preflighted
+            texts, managed_by=push.managed_by, prune=push.prunes, preflight=push.preflight
         )
         for outcome in outcomes:
             key = _key(outcome)

@@ -162,12 +162,12 @@ class Client:
         *,
         managed_by: str = "",
         prune: bool = False,
-        preflight: bool = False,
+        preflight: bool | None = None,
     ) -> Mapping[str, Any]:
         """Have resources rolled out. Returns their outcomes and, unless nothing is to change, the rollout."""
         pieces = [{"text": text, "place": location} for text, location in resources]
         body = {"resources": pieces, "managedBy": managed_by, "prune": prune, "rollout": order}
-        parameters = {"preflight": "true"} if preflight else {}
+        parameters = _of_preflight(is_asked=preflight)
         answer = self._send("POST", "/_apply", json.dumps(body).encode(), params=parameters, is_repeatable=False)
         return self._object("/_apply", answer, ["resources"])
 
@@ -183,7 +183,7 @@ class Client:
         dry_run: bool = False,
         managed_by: str = "",
         prune: bool = False,
-        preflight: bool = False,
+        preflight: bool | None = None,
     ) -> tuple[Sequence[Mapping[str, Any]], int | None]:
         """Write resources in one request, each as YAML with its location. Returns their outcomes and the revision.
 
@@ -191,7 +191,7 @@ class Client:
         the same name and is not among them. Warnings about all of them stand with the first.
         """
         content = _pushed(resources, managed_by, prune=prune)
-        parameters = ({"dryRun": "true"} if dry_run else {}) | ({"preflight": "true"} if preflight else {})
+        parameters = ({"dryRun": "true"} if dry_run else {}) | _of_preflight(is_asked=preflight)
         answer = self._send("POST", "/_apply", content, params=parameters, is_repeatable=dry_run)
         data = self._object("/_apply", answer, ["resources"])
         outcomes, warnings = list(data["resources"]), data.get("warnings", ())
@@ -209,17 +209,17 @@ class Client:
         return self._object("/_apply", self._send("POST", "/_apply", content, params=parameters), ["resources", "plan"])
 
     def rollback(
-        self, revision: int, choice: Mapping[str, Any], *, dry_run: bool = False
+        self, revision: int, choice: Mapping[str, Any], *, dry_run: bool = False, preflight: bool | None = None
     ) -> tuple[Mapping[str, Any], int | None]:
         """Bring the resources of a choice back. Returns what became of them, and the revision that this made."""
         content = json.dumps({"revision": revision, **choice}).encode()
-        parameters = {"dryRun": "true"} if dry_run else {}
+        parameters = ({"dryRun": "true"} if dry_run else {}) | _of_preflight(is_asked=preflight)
         answer = self._send("POST", "/_rollback", content, params=parameters, is_repeatable=dry_run)
         return self._object("/_rollback", answer, ["resources", "leftOut", "rolledBackTo"]), _revision(answer)
 
-    def delete(self, path: str, **parameters: str) -> WriteResult:
+    def delete(self, path: str, *, preflight: bool | None = None, **parameters: str) -> WriteResult:
         """Delete a resource."""
-        answer = self._send("DELETE", path, params=parameters, is_repeatable=False)
+        answer = self._send("DELETE", path, params=parameters | _of_preflight(is_asked=preflight), is_repeatable=False)
         warnings = self._object(path, answer).get("warnings", ()) if answer.content else ()
         return WriteResult(is_new=False, warnings=tuple(warnings), revision=_revision(answer))
 
@@ -467,6 +467,11 @@ def _pushed(resources: Sequence[tuple[str, str]], managed_by: str, *, prune: boo
     pieces = [{"text": text, "place": location} for text, location in resources]
     name = {"managedBy": managed_by} if managed_by else {}
     return json.dumps({"resources": pieces, **name, **({"prune": True} if prune else {})}).encode()
+
+
+def _of_preflight(*, is_asked: bool | None) -> dict[str, str]:
+    """What a request says of preflight. If it says nothing the control plane does as it is set up."""
+    return {} if is_asked is None else {"preflight": "true" if is_asked else "false"}
 
 
 def _revision(answer: HttpAnswer) -> int | None:

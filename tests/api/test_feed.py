@@ -76,9 +76,11 @@ class Seen(NobodyThere):
     version: int = 0
     revision: int = 0
     silent: Sequence[str] = ()
+    when_asked: Callable[[], None] = lambda: None  # a field
 
     async def fleets(self, versions: Mapping[str, int]) -> FleetRound:
         self.version += 1
+        self.when_asked()
         statuses = (ProxyStatus(proxy, state, self.since, "1.36.0") for proxy, state in self.states.items())
         return FleetRound({"": [FleetDelta("x", self.version, self.revision, True, tuple(statuses))]}, self.silent)
 
@@ -605,6 +607,31 @@ def test_a_feed_ends_when_its_time_is_over_and_when_the_control_plane_ends(stage
             await reader.until(lambda: reader.has_ended)
 
     run(stage, test)
+
+
+@pytest.mark.parametrize("moment", ["before it is asked", "while it is asked"])
+def test_nobody_is_told_that_proxies_are_gone_by_a_control_plane_that_lets_them_go(moment: str, stage: Stage) -> None:
+    def stop() -> None:
+        stage.state.is_stopping = True
+        stage.turn("web-1", ProxyState.OFFLINE)
+
+    async def test() -> None:
+        async with reading(stage.app) as reader:
+            await reader.until(lambda: reader.named("contact"))
+            if moment == "before it is asked":
+                stop()
+            else:
+                stage.seen.when_asked = stop
+            await reader.until(lambda: reader.has_ended)
+        assert reader.named("end") == [{"reason": "the control plane is being stopped", "stopping": True}]
+        assert not reader.named("fleet")
+        assert (await answer_of(stage, last_event_id=reader.last_id)).status == 503
+
+    run(stage, test)
+    answers = [stage.api.get(path) for path in ("/_fleet", "/meshes/default/_graph")]
+    assert {(answer.status_code, answer.json()["detail"]) for answer in answers} == {
+        (503, "the control plane is being stopped")
+    }
 
 
 def test_a_feed_in_which_nothing_happens_beats(stage: Stage) -> None:

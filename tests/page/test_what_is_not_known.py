@@ -20,6 +20,7 @@ from tests.support.browser import Visit
 BROKEN: Final = (
     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n3\r\n:\n\n\r\n"
 )
+HOSTILE: Final = "a<b>"
 PROBLEM: Final = {"status": 503, "title": "Too busy", "detail": "the control plane has too much to do"}
 
 
@@ -185,6 +186,36 @@ def test_a_cluster_without_endpoints_is_listed(window: Visit) -> None:
     page.get_by_role("button", name="Ask").click()
 
     expect(page.get_by_role("row", name="empty")).to_contain_text("no endpoint")
+
+
+# --- the graph -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [(1, "What 1 proxy may call is not known, as its configuration"), (22, "What 22 proxies may call is not known")],
+)
+def test_proxies_of_which_nobody_knows_what_they_call_are_named_above_the_graph(
+    count: int, words: str, window: Visit
+) -> None:
+    names = [HOSTILE, *(f"web-{number}" for number in range(1, count))]
+    window.page.route("**/_graph*", changed(lambda graph: graph | {"failed": names}))
+
+    page = window.open("/gui/mesh?mesh=default")
+
+    note = page.get_by_role("status").filter(has_text="Not all calls are here.")
+    expect(note).to_contain_text(words)
+    expect(note.get_by_role("link")).to_have_count(min(count, 20))
+    expect(note.get_by_role("link").first).to_have_attribute("href", "/gui/proxies/default/a%3Cb%3E?mesh=default")
+    assert ("and 2 more" in note.inner_text()) == (count == 22)
+    assert not window.violations()
+
+
+def test_a_graph_with_all_calls_says_nothing_of_missing_ones(window: Visit) -> None:
+    page = window.open("/gui/mesh?mesh=default")
+
+    expect(page.get_by_role("table")).to_contain_text("backend")
+    expect(page.locator("main")).not_to_contain_text("Not all calls")
 
 
 # --- policies and changes --------------------------------------------------------------------------------------------

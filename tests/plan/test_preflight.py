@@ -81,8 +81,15 @@ REFUSED, TAKEN = cluster(200), cluster(20)
 
 def worlds_proxies(*documents: dict[str, Any]) -> list[ChangedProxy]:
     """The proxies of a mesh, to which all is new."""
-    keyed = [Document(Key(each["type"], "default", each["name"]), each) for each in documents]
-    world = World.of([MESH, *keyed], kinds(policies()))
+    return proxies_of(MESH, *map(keyed, documents))
+
+
+def keyed(document: dict[str, Any]) -> Document:
+    return Document(Key(document["type"], "default", document["name"]), document)
+
+
+def proxies_of(*documents: Document) -> list[ChangedProxy]:
+    world = World.of(documents, kinds(policies()))
     assert not [finding for finding in world.findings if finding.severity is Severity.ERROR]
     compiler = Compiler(policies())
     return [_new_to(compiler, world, each.key) for each in world.table("Dataplane", "default")]
@@ -102,7 +109,8 @@ def _new_to(compiler: Compiler, world: World, key: Key) -> ChangedProxy:
 
 
 def said(*proxies: ChangedProxy) -> PreflightOutcome:
-    return asyncio.run(Preflight(envoy_binary(), 30).outcome(proxies))
+    """What an Envoy says, which may not wait for what never comes: that would take it 15 s."""
+    return asyncio.run(Preflight(envoy_binary(), 12).outcome(proxies))
 
 
 # --- what an Envoy says ---
@@ -510,10 +518,53 @@ def test_a_write_is_not_made_where_the_envoy_cannot_be_asked(start: Unit) -> Non
     api = with_envoy(start, Path("/no/such/envoy"))
 
     answer = api.put("/meshes/default/meshtimeouts/slow", timeout())
-    assert (answer.status_code, "`?preflight=false` writes without it" in answer.json()["detail"]) == (503, True)
+    assert (answer.status_code, "`?preflight=false` (koguma: --no-preflight) writes" in answer.json()["detail"]) == (
+        503,
+        True,
+    )
     assert api.get("/meshes/default/meshtimeouts/slow").status_code == 404
     registered = api.put("/meshes/default/dataplanes/web-2", dataplane("web-2"), koguma_owner="run-1")
     assert registered.status_code == 201
+    assert api.put("/meshes/default/meshtimeouts/slow", timeout(), koguma_owner="run-1").status_code == 503
+
+
+def test_a_write_without_the_preflight_that_is_asked_for_says_so_in_history_and_log(
+    start: Unit, capsys: pytest.CaptureFixture[str]
+) -> None:
+    api = with_envoy(start, Path("/no/such/envoy"))
+    capsys.readouterr()
+    slow = {"resources": [{"text": yaml.safe_dump(timeout())}]}
+    writes = [
+        api.post("/_apply?preflight=false", json=slow),
+        api.put("/meshes/default/meshtimeouts/slow?preflight=false", timeout(request_timeout="1s")),
+        api.delete("/meshes/default/meshtimeouts/slow?preflight=false"),
+        api.put("/meshes/default/dataplanes/web-2?preflight=false", dataplane("web-2"), koguma_owner="run-1"),
+    ]
+    back = int(writes[0].headers["koguma-revision"])
+    writes.append(api.post("/_rollback?preflight=false", json={"revision": back}))
+
+    assert [write.status_code for write in writes] == [200, 200, 200, 201, 200]
+    assert [origin.rpartition(" from ")[0] for origin in origins(api)][:5] == [
+        f"rollback to {back} without preflight",
+        "registration",
+        "DELETE without preflight",
+        "PUT without preflight",
+        "apply without preflight",
+    ]
+    lines = [line for line in capsys.readouterr().out.splitlines() if " api." in line]
+    assert ["preflight=skipped" in line for line in lines] == [True, True, True, False, True]
+
+
+def test_where_no_preflight_is_asked_for_none_is_skipped(start: Unit) -> None:
+    api = with_envoy(start, Path("/no/such/envoy"), is_asked_first=False)
+
+    assert not any("preflight" in origin for origin in origins(api))
+
+
+def origins(api: Api) -> list[str]:
+    """By which ways changes came, the newest first; what came with one write counts once."""
+    changes = api.get("/_history?registrations=true").json()["items"]
+    return list({change["revision"]: change["origin"] for change in changes}.values())
 
 
 def test_a_control_plane_without_an_envoy_says_so(api: Api) -> None:
@@ -559,3 +610,33 @@ def test_the_command_line_asks_the_envoy_of_a_control_plane(tmp_path: Path) -> N
     assert (applied.status, "Envoy 1." in applied.err, f"{bad}:" in applied.err) == (1, True, True)
     assert (planned.status, "and refuses 1 of them\n" in planned.out) == (1, True)
     assert stored.status == 1
+
+
+def test_the_command_line_writes_without_preflight_where_a_person_asks_for_that(tmp_path: Path) -> None:
+    """The Envoy does not start, so each write without the option fails."""
+    (mesh := tmp_path / "mesh.yaml").write_text(yaml.safe_dump(dataplane()))
+    (slow := tmp_path / "slow.yaml").write_text(yaml.safe_dump(timeout()))
+    settings = {"preflight_envoy": Path("/no/such/envoy"), "preflights_writes": True}
+    commands = [
+        ("apply", "-f", mesh),
+        ("apply", "-f", slow),
+        ("delete", "-f", slow),
+        ("import", slow),
+        ("rollback", "1", "--only", "meshtimeout/slow"),
+    ]
+    with running_control_plane(tmp_path, **settings) as running:
+        koguma = Koguma(f"http://127.0.0.1:{running.http_port}")
+        for command in commands:
+            refused, done = koguma(*command), koguma(*command, "--no-preflight")
+            assert (refused.status, "koguma: --no-preflight" in refused.err) == (1, True), command
+            assert done.status == 0, done.err
+        history = koguma("history", "meshtimeout", "slow").out
+    assert history.count("without preflight from") == len(commands) - 1
+
+
+@pytest.mark.parametrize("command", [("apply", "-f"), ("import",), ("rollback",)])
+def test_no_dry_run_is_shown_to_an_envoy(offline: Koguma, tmp_path: Path, command: tuple[str, ...]) -> None:
+    (tmp_path / "1").write_text(yaml.safe_dump(timeout()))
+    ended = offline(*command, tmp_path / "1" if command != ("rollback",) else "1", "--dry-run", "--preflight")
+
+    assert (ended.status, "--preflight cannot be combined with --dry-run" in ended.err) == (2, True)

@@ -20,7 +20,7 @@ from cp.identity.authority import KeyPair
 from cp.translate.packing import LISTENER, SECRET, PackedResource
 from generators.envoy.every_message import message_type
 
-_ANY: Final = "google.protobuf.Any"
+ANY: Final = "google.protobuf.Any"
 _NOWHERE: Final = "127.0.0.1"
 _NO_PORT: Final = 1
 _NO_LOG: Final = "/dev/null"
@@ -135,7 +135,7 @@ class NotShown(Exception):
 
 def harmless(packed: PackedResource, leaf: KeyPair) -> PackedResource:
     """A copy of a resource that does nothing. Raises `NotShown`. The leaf stands for certificates from files."""
-    message = _parsed(packed.type_url, packed.body)
+    message = parsed(packed.type_url, packed.body)
     if packed.type_url == SECRET:
         _with_leaf_for_files(message, leaf)
     try:
@@ -161,14 +161,15 @@ def addresses(packed: PackedResource) -> frozenset[str]:
     """Where a listener for TCP says to be: two at one address are refused, though neither listens."""
     if packed.type_url != LISTENER:
         return frozenset()
-    listener = _parsed(packed.type_url, packed.body)
+    listener = parsed(packed.type_url, packed.body)
     if not listener.HasField("bind_to_port") or listener.bind_to_port.value:
         return frozenset()
     everywhere = (listener.address, *(further.address for further in listener.additional_addresses))
     return frozenset(str(address) for address in everywhere)
 
 
-def _parsed(type_url: str, body: bytes) -> Any:
+def parsed(type_url: str, body: bytes) -> Any:
+    """A message of any type that this version knows. Raises `NotShown`."""
     try:
         message = message_type(type_url.rpartition("/")[2])()
         message.ParseFromString(body)
@@ -192,26 +193,27 @@ def _tame(message: Message) -> None:
     name = message.DESCRIPTOR.full_name
     if any(f".{package}." in name for package in _RUNS_CODE):
         raise NotShown("it brings code along, which is not run here")
-    if name == _ANY:
+    if name == ANY:
         _tame_inner(message)
         return
     if name in _TAMED:
         _TAMED[name](message)
-    for inner in _inner(message):
-        _tame(inner)
+    for part in messages_in(message):
+        _tame(part)
 
 
 def _tame_inner(wrapper: Any) -> None:
-    inner = _parsed(wrapper.type_url, wrapper.value)
-    _tame(inner)  # first: what it says of code is plainer
-    name = inner.DESCRIPTOR.full_name
+    message = parsed(wrapper.type_url, wrapper.value)
+    _tame(message)  # first: what it says of code is plainer
+    name = message.DESCRIPTOR.full_name
     if name not in KNOWN_EXTENSIONS:
         raise NotShown(f"it has the extension {name}, of which nobody knows here what it does when it is loaded")
-    wrapped = AnyMessage(type_url=wrapper.type_url, value=inner.SerializeToString(deterministic=True))
+    wrapped = AnyMessage(type_url=wrapper.type_url, value=message.SerializeToString(deterministic=True))
     wrapper.CopyFrom(wrapped)
 
 
-def _inner(message: Message) -> Iterator[Message]:
+def messages_in(message: Message) -> Iterator[Message]:
+    """The messages that are fields of a message."""
     for field, value in message.ListFields():
         if field.message_type is None:
             continue

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from envoy.extensions.transport_sockets.tls.v3.secret_pb2 import Secret
-
 from cp.identity.authority import Authority, KeyPair, authority, new_pair
 from cp.identity.identities import AuthorityRef, ProxyIdentity
 from cp.identity.leaf import issue
@@ -22,10 +20,8 @@ from cp.serving.delivery.causes import CauseFinder, PolicyPart
 from cp.serving.delivery.nacks import reason
 from cp.serving.preflight.rounds import NewResource, Rounds, ShownRound
 from cp.serving.preflight.scratch import EnvoyUnavailable, RoundAnswer, scratch_envoy
-from cp.translate.packing import SECRET, SHORT, PackedResource
-from generators.envoy.names import mesh_authority, mesh_identity
+from cp.translate.packing import SHORT
 
-_ROOTS: Final = mesh_authority("")
 _MESH: Final = "preflight"
 _LIFETIME: Final = 3600.0
 _UNASKED: Final = "Envoy does not ask for it, as it has taken nothing that refers to it"
@@ -115,8 +111,8 @@ class Preflight:
         )
 
     async def _answers(self, rounds: Iterable[ShownRound], pair: KeyPair) -> tuple[str, list[RoundAnswer]]:
-        async with scratch_envoy(self._envoy) as envoy:
-            answers = [await envoy.shown((*each.copies.values(), *_certificates(each, pair))) for each in rounds]
+        async with scratch_envoy(self._envoy, pair.certificate) as envoy:
+            answers = [await envoy.shown(each.resources) for each in rounds]
             return envoy.version, answers
 
 
@@ -148,13 +144,3 @@ def _refused_by_mesh(resource: NewResource, words: str, finders: dict[World, Cau
     for owner in resource.owners.values():
         policies = finders.setdefault(owner.world, CauseFinder(owner.world)).of(owner.compiled, *resource.name).policies
         yield RefusedResource(owner.compiled.dataplane.key, *resource.name, words, policies)
-
-
-def _certificates(shown: ShownRound, pair: KeyPair) -> Iterator[PackedResource]:
-    """A certificate for each mesh with mTLS: proxies get theirs when they connect."""
-    for type_url, name in shown.copies:
-        if type_url == SECRET and name.startswith(_ROOTS):
-            secret = Secret(name=mesh_identity(name.removeprefix(_ROOTS)))
-            secret.tls_certificate.certificate_chain.inline_bytes = pair.certificate
-            secret.tls_certificate.private_key.inline_bytes = pair.key
-            yield PackedResource.of(SECRET, secret.name, secret.SerializeToString(deterministic=True))

@@ -8,16 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Final, TypeAlias
 
 from cp.identity.authority import KeyPair
+from cp.identity.security import security_of
 from cp.insight.plan import ChangedProxy
 from cp.model.names import Key
 from cp.serving.preflight.harmless import NotShown, addresses, harmless
+from cp.serving.preflight.stand_ins import stand_ins
 from cp.translate.packing import RUNTIME, PackedResource
 from cp.translate.snapshot import Snapshot
+from generators.envoy.names import mesh_authority, mesh_identity
 
 _AT_START_ALONE: Final = "Envoy asks for it at its start alone"
+_UNSERVED: Final = "no proxy is served it, though something new refers to it; Envoy was shown a stand-in"
 
 ShownName: TypeAlias = tuple[str, str]
 """The type and the name of a resource."""
@@ -36,19 +41,20 @@ class NewResource:
 
     @property
     def name(self) -> ShownName:
-        return self.packed.type_url, self.packed.name
+        return _name(self.packed)
 
 
 @dataclass(frozen=True, slots=True)
 class _Copy:
-    """A copy that does nothing, and where it says to listen."""
+    """A copy that does nothing, where it says to listen, and what can stand in for that to which it refers."""
 
     packed: PackedResource
     addresses: frozenset[str]
+    stand_ins: tuple[PackedResource, ...]
 
     @property
     def name(self) -> ShownName:
-        return self.packed.type_url, self.packed.name
+        return _name(self.packed)
 
 
 @dataclass(slots=True)
@@ -61,6 +67,14 @@ class ShownRound:
 
     listeners: dict[str, str] = field(default_factory=dict)
     """The listener at each address."""
+
+    stand_ins: dict[ShownName, PackedResource] = field(default_factory=dict)
+    """For all to which the copies refer, though most of that is among them."""
+
+    @property
+    def resources(self) -> tuple[PackedResource, ...]:
+        """The copies, and what stands in for that to which they refer and which is not among them."""
+        return tuple((self.stand_ins | self.copies).values())
 
     def takes(self, copies: Iterable[_Copy]) -> bool:
         """Whether resources can be shown together with those that are in it."""
@@ -76,6 +90,7 @@ class ShownRound:
         for copy in copies:
             self.copies[copy.name] = copy.packed
             self.listeners |= dict.fromkeys(copy.addresses, copy.packed.name)
+            self.stand_ins |= {_name(stand_in): stand_in for stand_in in copy.stand_ins}
         self.new = {resource.name: resource for resource in new} | self.new
 
 
@@ -108,7 +123,7 @@ class Rounds:
                     shown.append(resource)
             if shown:
                 self._place(proxy, shown)
-        return ShownRounds(tuple(self._rounds), tuple(left_out))
+        return ShownRounds(tuple(self._rounds), (*left_out, *((each, _UNSERVED) for each in self._unserved())))
 
     def _not_known(self, proxy: ChangedProxy) -> Iterator[NewResource]:
         """What is new to a proxy and was new to no other one before. Of all else it is noted that it has it too."""
@@ -148,4 +163,32 @@ class Rounds:
             copy = harmless(packed, self._leaf)
         except NotShown as reason:
             return str(reason)
-        return _Copy(copy, addresses(copy))
+        return _Copy(copy, addresses(copy), tuple(stand_ins(copy, self._leaf)))
+
+    def _unserved(self) -> Iterator[NewResource]:
+        """What something new refers to, and no proxy is served: who connects would wait for it in vain."""
+        unserved: dict[ShownName, NewResource] = {}
+        for stand_in, owner in self._references():
+            if not _comes_later(stand_in, owner):
+                resource = unserved.setdefault(_name(stand_in), NewResource(stand_in))
+                resource.owners.setdefault(owner.mesh, owner)
+        return iter(unserved.values())
+
+    def _references(self) -> Iterator[tuple[PackedResource, ChangedProxy]]:
+        """Each stand-in to which something new has led, and who would be served that."""
+        for shown in self._rounds:
+            for resource in shown.new.values():
+                copy = self._copies[resource.packed]
+                if isinstance(copy, _Copy):
+                    missing = [stand_in for stand_in in copy.stand_ins if _name(stand_in) not in shown.copies]
+                    yield from product(missing, resource.owners.values())
+
+
+def _comes_later(stand_in: PackedResource, proxy: ChangedProxy) -> bool:
+    """Whether it is of the mTLS of a mesh: the certificate of a proxy that connects, and the roots."""
+    is_of_mesh = stand_in.name in {mesh_identity(proxy.mesh), mesh_authority(proxy.mesh)}
+    return is_of_mesh and security_of(proxy.world, proxy.mesh) is not None
+
+
+def _name(packed: PackedResource) -> ShownName:
+    return packed.type_url, packed.name

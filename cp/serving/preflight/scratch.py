@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Any, Final
 
 from cp.ads.connection import Connection
 from cp.ads.hub import Hub, ProxyWatch
@@ -25,6 +25,8 @@ from generators.bootstrap import ControlPlane, EnvoyIdentity, ListenAddress, boo
 
 _IDENTITY: Final = ("preflight", "scratch", "preflight")
 _PROXY: Final = "preflight.scratch"
+_SOCKET: Final = "ads"
+_ROOTS: Final = "roots.pem"
 _GRACE: Final = 0.2
 _LOOK_EVERY: Final = 0.1
 """Seconds after which it is looked whether the process is still there."""
@@ -85,15 +87,25 @@ class ScratchEnvoy:
         raise EnvoyUnavailable(f"it ended with status {self._process.returncode}")
 
 
+def scratch_config(folder: Path) -> dict[str, Any]:
+    """The configuration with which it starts. It has no file but those of its folder."""
+    admin, roots = ListenAddress(socket=str(folder / "admin")), str(folder / _ROOTS)
+    identity = EnvoyIdentity(*_IDENTITY, admin, system_ca=roots)
+    return bootstrap(identity, ControlPlane(ListenAddress(socket=str(folder / _SOCKET))))
+
+
 @asynccontextmanager
-async def scratch_envoy(envoy: Path) -> AsyncIterator[ScratchEnvoy]:
-    """An Envoy for as long as the block lasts. Raises `EnvoyUnavailable` if it cannot be started."""
+async def scratch_envoy(envoy: Path, roots: bytes) -> AsyncIterator[ScratchEnvoy]:
+    """An Envoy for as long as the block lasts. Raises `EnvoyUnavailable` if it cannot be started.
+
+    `roots` stand in for those that the machines of proxies trust, which this machine need not have.
+    """
     with TemporaryDirectory(prefix="koguma-preflight-") as name:
         folder, hub = Path(name), Hub()
-        socket, config = folder / "ads", folder / "envoy.json"
-        identity = EnvoyIdentity(*_IDENTITY, ListenAddress(socket=str(folder / "admin")))
-        config.write_text(json.dumps(bootstrap(identity, ControlPlane(ListenAddress(socket=str(socket))))))
-        async with serving(hub, ServerOptions(socket=str(socket), grace=_GRACE), lambda: 0.0):
+        config = folder / "envoy.json"
+        config.write_text(json.dumps(scratch_config(folder)))
+        (folder / _ROOTS).write_bytes(roots)
+        async with serving(hub, ServerOptions(socket=str(folder / _SOCKET), grace=_GRACE), lambda: 0.0):
             process = await _started(envoy, config)
             try:
                 yield ScratchEnvoy(hub, process)

@@ -160,12 +160,28 @@ async function readEvents(signal: AbortSignal, hear: () => void): Promise<void> 
     hear();
     hasHeard = true; // a heartbeat too: where nothing happens, a feed ends without an event
     for (const event of reader.read(piece)) {
+      if (event.name === "end") {
+        heedEnd(JSON.parse(event.data) as FeedEnd);
+      }
       tell(event);
       lastId = event.id;
     }
   }
   if (!hasHeard) {
     throw connectionFault();
+  }
+}
+
+/** Why the control plane ends a feed before its time is over. */
+interface FeedEnd {
+  readonly reason: string;
+  readonly stopping?: boolean;
+}
+
+/** One that ends lets its proxies go: what it could tell of them from now on is not how they are. */
+function heedEnd({ reason, stopping = false }: FeedEnd): void {
+  if (stopping) {
+    throw new Problem(503, "", reason);
   }
 }
 

@@ -52,6 +52,8 @@ export interface MeshGraph {
     readonly proxies: number;
     readonly calls: readonly GraphCall[];
   }[];
+  /** The names of proxies that cannot be compiled, so that nobody knows what they call; left out where there is none. */
+  readonly failed?: readonly string[];
 }
 
 /** Where calls go in the end: to a service, or to a hostname of a gateway behind which there is none. */

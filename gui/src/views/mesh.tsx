@@ -17,6 +17,7 @@ import { useStore } from "../shell/store";
 import { quantity, visible } from "../shell/text";
 
 const FEW = 12; // calls of a service that are listed before somebody asks for more
+const FAILED = 20; // proxies that are named because nobody knows what they call
 const LETTERS = 24; // of a name that fit into a box
 const SMALL_LETTERS = 28;
 
@@ -114,6 +115,7 @@ function Graph({ graph }: { graph: MeshGraph }) {
   return (
     <>
       {graph.rollout !== undefined && <RolloutNote mesh={graph.mesh} text={storedNote(graph.rollout)} />}
+      <FailedNote graph={graph} />
       <p class="quiet" role="status">
         {quantity(shown.size, "service")} of {graph.services.length.toLocaleString("en")}, at revision {graph.revision}.{" "}
         {asked.size < graph.services.length &&
@@ -128,6 +130,24 @@ function Graph({ graph }: { graph: MeshGraph }) {
       {shown.size > 0 && <Drawing graph={graph} picture={picture} {...choosing} />}
       <ServiceTable graph={graph} targets={targets} picture={picture} shown={shown} asked={asked} {...choosing} />
     </>
+  );
+}
+
+/** That calls are missing here: those of proxies that cannot be compiled. Of many, only some are named. */
+function FailedNote({ graph: { mesh, failed = [] } }: { graph: MeshGraph }) {
+  if (failed.length === 0) {
+    return null;
+  }
+  const named = failed.slice(0, FAILED);
+  return (
+    <div class="note bad" role="status">
+      <p>
+        <strong>Not all calls are here.</strong> What {quantity(failed.length, "proxy", "proxies")} may call is not
+        known, as {failed.length === 1 ? "its" : "their"} configuration could not be made, by a fault of the control
+        plane: <ProxyLinks mesh={mesh} names={named} />
+        {failed.length > named.length && `and ${(failed.length - named.length).toLocaleString("en")} more`}
+      </p>
+    </div>
   );
 }
 
@@ -517,13 +537,20 @@ function TroubledProxies(properties: { state: State; mesh: string; names: readon
   }
   return (
     <p>
-      <StateLabel state={state} />{" "}
+      <StateLabel state={state} /> <ProxyLinks mesh={mesh} names={names} />
+      {total > names.length && `and ${total - names.length} more`}
+    </p>
+  );
+}
+
+function ProxyLinks({ mesh, names }: { mesh: string; names: readonly string[] }) {
+  return (
+    <>
       {names.map((proxy) => (
         <a key={proxy} href={addressOf(["proxies", mesh, proxy])}>
           <Name text={proxy} />{" "}
         </a>
       ))}
-      {total > names.length && `and ${total - names.length} more`}
-    </p>
+    </>
   );
 }
