@@ -148,7 +148,7 @@ async def control_plane(settings: Settings) -> AsyncIterator[RunningControlPlane
         door = ProxyDoor(certificate if settings.serves_proxies_over_tls else None, token_keys)
         serving = await proxies.enter_async_context(_serving(settings, store, door, members))
         await stack.enter_async_context(in_background(keeper.keep()))
-        collaborators = _collaborators(settings, store, serving, door, keeper, about)
+        collaborators = _collaborators(settings, store, serving, door, keeper, about, members)
         await proxies.enter_async_context(_registrations(settings, collaborators, serving, members))
         await proxies.enter_async_context(trust_kept(serving.trust))
         monitor = FleetMonitor(collaborators, lambda: members.leads, settings.findings_every)
@@ -368,6 +368,7 @@ def _collaborators(  # noqa: PLR0913, PLR0917  # what the API is put together of
     proxy_door: ProxyDoor,
     keeper: AccessKeeper,
     about: ControlPlaneIdentity,
+    members: Members,
 ) -> Collaborators:
     certificate, token_keys = proxy_door.certificate, proxy_door.offline_keys or OfflineKeys()
     return Collaborators(
@@ -377,6 +378,7 @@ def _collaborators(  # noqa: PLR0913, PLR0917  # what the API is put together of
         kinds=kinds(discover(), settings.policy_engine, derives_reachability=settings.auto_reachable_services),
         state=serving.state,
         observed=serving.together.observed,
+        alike_since=lambda: members.alike_since,
         about=about,
         circle=serving.together.circle,
         envoys=serving.together.envoys,

@@ -22,6 +22,7 @@ from cp.access.rights import AccessDecision
 from cp.api.attempts import attempted
 from cp.api.body import decoded, must_be_few, place_of, text_of
 from cp.api.caller import caller_of, logged_names
+from cp.api.closed_meshes import closed_by_write
 from cp.api.collaborators import Collaborators
 from cp.api.crud import (
     REVISION_HEADER,
@@ -129,6 +130,7 @@ class ApplyHandler:
         )
         report = await work.do(request, lambda _: self._checked(order, there))
         report = await self._with_roots_judged(request, await self._with_mtls_judged(report))
+        report = await self._with_closed_meshes(request, report)
         left = await work.do(request, lambda _: _leftovers(request, order, there, report.documents))
         writes: Iterable[Put | Delete] = chain(self._writes(report.documents, there), left.writes)
         plan = await self._look_ahead(request, writes, there, is_dry=is_dry)
@@ -212,6 +214,11 @@ class ApplyHandler:
         warnings = await self._api.works.documents.do(
             request, lambda _: tuple(warnings_of_roots(world, report.documents))
         )
+        return replace(report, findings=(*report.findings, *warnings))
+
+    async def _with_closed_meshes(self, request: Request, report: ValidationReport) -> ValidationReport:
+        """The same with warnings about meshes in which nobody may call anybody then."""
+        warnings = await closed_by_write(self._api, request, report.documents)
         return replace(report, findings=(*report.findings, *warnings))
 
     def _on_sources(

@@ -15,6 +15,7 @@ from cp.access.keys import is_made_here
 from cp.api.attempts import ATTEMPTS, attempted
 from cp.api.body import document_of
 from cp.api.caller import caller_of, logged_names
+from cp.api.closed_meshes import closed_by_write
 from cp.api.collaborators import Collaborators
 from cp.api.errors import (
     BAD_REQUEST,
@@ -167,23 +168,23 @@ class ResourceHandler:
         read = await documents.do(request, lambda _: self._understood(document, key), is_small=is_small(document.data))
         world = self._api.state.loaded_world
         caller_of(request).must([caller_of(request).proxy_decision(read.resource, key, world)])
-        of_roots = await self._of_roots(request, read.document)
+        of_trust = await self._of_trust(request, read.document)
         if is_dry:
-            return await self._try(request, read, of_roots)
+            return await self._try(request, read, of_trust)
         of_preflight = await self._preflight(request, read.document)
         ended = ended_by_write(world, [key])
         before, revision = await self._store_document(read.document, request)
         traces = self._traces(request, key)
         log.info("api.stored", resource=str(key), revision=revision, new=before is None, **traces)
         is_changed = before is None or revision != before.revision
-        of_write = [*await self._warnings(read, of_roots), *(ended.values() if is_changed else ())]
+        of_write = [*await self._warnings(read, of_trust), *(ended.values() if is_changed else ())]
         status = _CREATED if before is None else _OK
         made = {REVISION_HEADER: str(revision)} if is_changed else {}
         headers = {"etag": etag(revision), **made}
         return JSONResponse(_with_warnings(of_preflight, of_write), status, headers=headers)
 
-    async def _warnings(self, read: ParsedDocument, of_roots: Iterable[Violation]) -> list[str]:
-        all_warnings = (*read.warnings, *await self._without_mtls(read.document), *of_roots, *_left_out(read.document))
+    async def _warnings(self, read: ParsedDocument, of_trust: Iterable[Violation]) -> list[str]:
+        all_warnings = (*read.warnings, *await self._without_mtls(read.document), *of_trust, *_left_out(read.document))
         return [str(warning) for warning in islice(all_warnings, TOLD)]
 
     async def _preflight(self, request: Request, document: Document) -> dict[str, Any]:
@@ -194,12 +195,12 @@ class ResourceHandler:
         companions = map(Put, self._api.companions(write.document)) if before is None else ()
         return await self._planner.must_pass(request, [*companions, write], await self._stored(request))
 
-    async def _try(self, request: Request, read: ParsedDocument, of_roots: Iterable[Violation]) -> Response:
+    async def _try(self, request: Request, read: ParsedDocument, of_trust: Iterable[Violation]) -> Response:
         """What a write would do. It is refused as the write would be."""
         write, before = await self._to_write(read.document, request)
         must_find(write, before)
         companions = map(Put, self._api.companions(write.document)) if before is None else ()
-        warnings = await self._warnings(read, of_roots)
+        warnings = await self._warnings(read, of_trust)
         outcome = {**named(write.key), "outcome": outcome_of(before, write.document)}
         shown = {**outcome, "warnings": warnings} if warnings else outcome
         return await self._plan(request, [*companions, write], [shown])
@@ -220,12 +221,17 @@ class ResourceHandler:
             return []
         return _violations(warnings_without_mtls(await self._api.state.current(), [document]))
 
-    async def _of_roots(self, request: Request, document: Document) -> list[Violation]:
-        """Authorities that Envoy would take for one another. They are compared with what is there before the write."""
+    async def _of_trust(self, request: Request, document: Document) -> list[Violation]:
+        """What has to be compared with what is there before the write.
+
+        That is authorities that Envoy would take for one another, and meshes in which nobody may call anybody then.
+        """
+        closed = _violations(await closed_by_write(self._api, request, [document]))
         if not may_bring_roots(document):
-            return []
+            return closed
         world = await self._api.state.current()
-        return await self._api.works.documents.do(request, lambda _: _violations(warnings_of_roots(world, [document])))
+        alike = await self._api.works.documents.do(request, lambda _: _violations(warnings_of_roots(world, [document])))
+        return [*alike, *closed]
 
     async def delete(self, request: Request) -> Response:
         is_dry = is_dry_run(request)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator
 from dataclasses import replace
 from functools import cache
@@ -22,7 +23,10 @@ from cp.api.numbers import LARGEST, natural, shortened
 from cp.api.rollouts import rollout_sentences
 from cp.model.duration import Duration
 from cp.model.names import Key, dataplane_key
+from cp.resources.assignment import is_held
+from cp.resources.world import World
 from cp.serving.delivery import ChangeProgress
+from cp.serving.instances.returns import ReturnWatch, WholeProgress, whole_progress
 
 LONGEST: Final = 600.0
 """Seconds that a request may wait."""
@@ -78,22 +82,43 @@ class ProgressHandler:
         caller.must_inspect({resource.mesh for resource in resources})
         if asked.wait is None:
             so_far = await self._api.works.questions.wait(request, lambda: self._so_far(asked.revisions, resources))
-            moves, rollouts = await self._moves(caller, resources), await self._rollouts(caller, resources)
-            return JSONResponse(_line(caller, so_far) | {"moves": moves, "rollouts": rollouts})
+            return JSONResponse(await self._line(caller, so_far, resources))
         lines = self._lines(caller, asked.revisions, resources, seconds_of(asked.wait))
         return StreamingResponse(lines, media_type="application/x-ndjson")
 
-    async def _so_far(self, revisions: Collection[int], resources: Collection[Key]) -> ChangeProgress:
-        return [progress async for progress in self._api.observed.progress(revisions, resources, 0)][-1]
+    async def _so_far(self, revisions: Collection[int], resources: Collection[Key]) -> WholeProgress:
+        return [whole async for whole in self._progress(revisions, resources, 0)][-1]
+
+    def _progress(
+        self, revisions: Collection[int], resources: Collection[Key], within: float
+    ) -> AsyncIterator[WholeProgress]:
+        api = self._api
+        watch = ReturnWatch(api.observed, self._world, api.alike_since, time.time, _meshes(resources))
+        return whole_progress(api.observed, watch, revisions, resources, within)
+
+    def _world(self) -> World:
+        return self._api.state.loaded_world or World.of((), self._api.kinds)
 
     async def _lines(
         self, caller: ApiCaller, revisions: Collection[int], resources: Collection[Key], wait: float
     ) -> AsyncIterator[str]:
-        async for progress in self._api.observed.progress(revisions, resources, wait):
-            moves = await self._moves(caller, resources) if progress.is_done else []
-            rollouts = await self._rollouts(caller, resources) if progress.is_done else []
-            line = _line(caller, progress) | {"moves": moves, "rollouts": rollouts}
-            yield json.dumps(line, ensure_ascii=False) + "\n"
+        async for whole in self._progress(revisions, resources, wait):
+            yield json.dumps(await self._line(caller, whole, resources), ensure_ascii=False) + "\n"
+
+    async def _line(self, caller: ApiCaller, whole: WholeProgress, resources: Collection[Key]) -> dict[str, Any]:
+        """An answer; the last of them also has what goes on after it."""
+        is_done = whole.progress.is_done
+        return {
+            **_progress_data(caller, whole),
+            "held": list(self._held(caller, whole.progress, resources)) if is_done else [],
+            "moves": await self._moves(caller, resources) if is_done else [],
+            "rollouts": await self._rollouts(caller, resources) if is_done else [],
+        }
+
+    def _held(self, caller: ApiCaller, progress: ChangeProgress, resources: Collection[Key]) -> Iterator[str]:
+        """Of those that are waited for, those that a rollout serves something else in place of what was written."""
+        waiting, world = _seen_by(caller, progress).waiting, self._world()
+        return (proxy for proxy in waiting if is_held(world, dataplane_key(proxy), resources))
 
     async def _moves(self, caller: ApiCaller, resources: Collection[Key]) -> list[str]:
         """What goes on with mTLS since some resources were written: it comes later than what follows from them."""
@@ -108,8 +133,18 @@ class ProgressHandler:
         return rollout_sentences(await self._api.state.current(), meshes)
 
 
-def _line(caller: ApiCaller, progress: ChangeProgress) -> dict[str, Any]:
-    return progress_data(_seen_by(caller, progress)) | {"missing": len(progress.waiting)}
+def _meshes(resources: Iterable[Key]) -> frozenset[str]:
+    """Those of which proxies may be concerned; none: those of all meshes may."""
+    meshes = {key.name if key.type == "Mesh" else key.mesh for key in resources}
+    return frozenset() if "" in meshes else frozenset(meshes)
+
+
+def _progress_data(caller: ApiCaller, whole: WholeProgress) -> dict[str, Any]:
+    unknown = [proxy for proxy in whole.unknown if caller.may_inspect(dataplane_key(proxy).mesh)]
+    missing = len(whole.progress.waiting) + len(whole.unknown)
+    returned = len(whole.returns.returned)
+    data = progress_data(_seen_by(caller, whole.progress))
+    return data | {"missing": missing, "returned": returned, "unknown": unknown}
 
 
 def _seen_by(caller: ApiCaller, progress: ChangeProgress) -> ChangeProgress:

@@ -68,6 +68,9 @@ class PlanQuestion:
     meshes: Sequence[str]
     """Those of which the proxies are looked at."""
 
+    written_meshes: Sequence[str]
+    """Those in which something is written, also where that changes nothing."""
+
     clients: Mapping[Key, bool]
     with_findings: bool
 
@@ -154,11 +157,12 @@ class Planner:
     async def _question(
         self, request: Request, writes: Iterable[Put | Delete], there: Mapping[Key, Stored]
     ) -> PlanQuestion:
-        world = await self._api.state.current()
+        world, writes = await self._api.state.current(), tuple(writes)
         changes = await self._api.works.plans.do(request, lambda _: dict(_changes(writes, there)))
+        written_meshes = meshes_of((write.key for write in writes), world)
         clients = await self._api.works.questions.wait(request, lambda: certified_clients(self._api.observed, world))
         with_findings = is_asked(request, "findings", default=True)
-        return PlanQuestion(world, changes, meshes_of(changes, world), clients, with_findings)
+        return PlanQuestion(world, changes, meshes_of(changes, world), written_meshes, clients, with_findings)
 
     async def _plan(self, request: Request, question: PlanQuestion, there: Mapping[Key, Stored]) -> dict[str, Any]:
         caller = caller_of(request)
@@ -168,7 +172,8 @@ class Planner:
             known = {key: there[key].document for key in question.changes if key in there}
             documents = planned_documents(known, question.changes)
             plan = plan_data(Plan(documents, *self._answer(seen, caller, checkpoint)), checkpoint)
-            return plan | {"notCompared": plan["notCompared"] + list(_rolled_out(seen))}
+            not_compared = plan["notCompared"] + list(_rolled_out(seen))
+            return plan | {"notCompared": not_compared, "rollouts": list(_under_way(question, caller))}
 
         plan = await self._api.works.plans.do(request, data)
         self._kept.keep_for_a_while()
@@ -252,6 +257,12 @@ def _rolled_out(question: PlanQuestion) -> Iterator[str]:
         if (candidate := candidate_of(question.world, mesh)) is not None:
             end = " and would go back with this write" if is_overwritten(candidate, question.changes) else ""
             yield f"{candidate.proposal}{end}"
+
+
+def _under_way(question: PlanQuestion, caller: ApiCaller) -> Iterator[str]:
+    """The rollouts for which some proxies may not be served what is stored, also where nothing would change."""
+    candidates = (candidate_of(question.world, mesh) for mesh in filter(caller.may_compare, question.written_meshes))
+    return (candidate.standing for candidate in candidates if candidate is not None)
 
 
 def _not_shown(question: PlanQuestion, meshes: Iterable[str]) -> Iterator[str]:

@@ -185,10 +185,7 @@ def proposals(world: World, meshes: Iterable[str]) -> list[str]:
 
 def rollout_sentences(world: World, meshes: Iterable[str]) -> list[str]:
     """What is under way in some meshes."""
-    return [
-        f"rollout {candidate.spec.number} of mesh {mesh} is under way: {candidate.spec.course}"
-        for mesh, candidate in _under_way(world, meshes)
-    ]
+    return [candidate.standing for _, candidate in _under_way(world, meshes)]
 
 
 def _under_way(world: World, meshes: Iterable[str]) -> Iterator[tuple[str, Candidate]]:

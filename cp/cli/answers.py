@@ -180,6 +180,14 @@ ANSWERS: Final[Mapping[Words, CommandAnswer]] = {
         ("meshes", "list", "for each mesh which proxies it reaches, and how"),
         ("findings", "object", "`appearing` and `vanishing`"),
         ("notCompared", "list", "what the plan cannot know"),
+        (
+            "rollouts?",
+            "list",
+            (
+                "with `-f`: the rollouts that are under way where something would be written, each in a sentence, also "
+                "where nothing would change: some proxies may be served something else than what is stored"
+            ),
+        ),
         ("preflight?", "object", "what an Envoy says, with `--preflight`"),
         page=_API,
     ),

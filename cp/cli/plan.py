@@ -57,7 +57,12 @@ OutFile = Annotated[
 ]
 WithAll = Annotated[bool, typer.Option("--all", help="Show every proxy, resource and field; otherwise the first few.")]
 Check = Annotated[
-    bool, typer.Option("--check", help=f"End with status {CHANGES} if something would change, and 0 if nothing would.")
+    bool,
+    typer.Option(
+        "--check",
+        help=f"End with status {CHANGES} if something would change, and 0 if nothing would. "
+        "A rollout that is under way is named, and is no change.",
+    ),
 ]
 NoFindings = Annotated[
     bool, typer.Option("--no-findings", help="Leave out the findings of lint that would appear or vanish.")

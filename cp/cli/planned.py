@@ -67,6 +67,8 @@ def as_text(plan: Data, style: PlanStyle) -> str:
 def _text(plan: Data, style: PlanStyle) -> Iterator[str]:
     yield from style.lines(summary(plan))
     if plan["empty"]:
+        for sentence in under_way(plan):
+            yield from style.lines(sentence)
         return
     yield ""
     documents, more = style.shown(plan["documents"], _MANY)
@@ -235,6 +237,12 @@ def _with_untold(preflight: Data, side: str) -> int:
     return len(preflight[side]) + untold
 
 
+def under_way(plan: Data) -> Iterator[str]:
+    """Why some may not be served what is stored, although nothing would change."""
+    for sentence in plan.get("rollouts", ()):
+        yield f"Some proxies may be served something else than what is stored: {sentence}."
+
+
 def notes(plan: Data) -> Iterator[str]:
     """What a plan does not say."""
     if closed := plan.get("meshesNotTold"):
@@ -284,6 +292,7 @@ def _markdown(plan: Data, style: PlanStyle) -> Iterator[str]:
     """Pieces, each of which is whole by itself."""
     yield f"### {_cell(summary(plan))}\n\n"
     if plan["empty"]:
+        yield from (f"_{_cell(sentence)}_\n" for sentence in under_way(plan))
         return
     documents, more = style.shown(plan["documents"], _MANY)
     rows = (f"| {_SIGNS[each['change']]} | {_code(_key(each))} | {_code(_place(each).strip())} |" for each in documents)

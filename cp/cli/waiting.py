@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import monotonic
@@ -98,19 +98,16 @@ def _named(key: Key) -> str:
 
 
 def conclude(last: Data, revision: int, timeout: Duration, milliseconds: float, *, err: bool = False) -> None:
-    if not last.get("done"):
-        raise Problem("the control plane ended before every proxy had answered", "It is stored.")
-    if last["revision"] < revision:
-        raise Problem(
-            f"the control plane has not worked it out within {timeout}",
-            "It is stored. See the log of the control plane.",
+    _must_be_worked_out(last, revision, timeout)
+    if last["proxies"] or last["failed"]:
+        _summary(last, milliseconds, err=err)
+    elif revision:
+        typer.echo(_nobody(last), err=err)
+    if returned := last.get("returned", 0):
+        typer.echo(
+            f"{_count(returned)} connected meanwhile, and {'has' if returned == 1 else 'have'} all that is stored",
+            err=err,
         )
-    if last["proxies"] == 0 and not last["failed"]:
-        if revision:
-            typer.echo("it reaches no proxy yet" if last.get("moves") else "it reaches no proxy", err=err)
-        _goes_on(last, err=err)
-        return
-    _summary(last, milliseconds, err=err)
     _goes_on(last, err=err)
     for name in last["gone"]:
         typer.echo(f"Warning: {name} has disconnected; it gets the change when it connects again", err=True)
@@ -118,6 +115,27 @@ def conclude(last: Data, revision: int, timeout: Duration, milliseconds: float, 
         for line in finding_lines(finding):
             typer.echo(line, err=True)
     _raise_for(last, timeout)
+
+
+def _must_be_worked_out(last: Data, revision: int, timeout: Duration) -> None:
+    if not last.get("done"):
+        raise Problem("the control plane ended before every proxy had answered", "It is stored.")
+    if last["revision"] < revision:
+        raise Problem(
+            f"the control plane has not worked it out within {timeout}",
+            "It is stored. See the log of the control plane.",
+        )
+
+
+def _nobody(last: Data) -> str:
+    if last.get("moves"):
+        return "it reaches no proxy yet"
+    was_anybody_away = last.get("returned") or last.get("unknown")
+    return "it reaches no proxy that was connected" if was_anybody_away else "it reaches no proxy"
+
+
+def _count(proxies: int) -> str:
+    return f"{proxies} {'proxy' if proxies == 1 else 'proxies'}"
 
 
 def _goes_on(last: Data, *, err: bool) -> None:
@@ -144,11 +162,24 @@ def _raise_for(last: Data, timeout: Duration) -> None:
         hint = "The rest is in force. koguma inspect dataplane NAME shows what is served instead. Please report it."
         message = "by a fault of the control plane, some part of it could not be made"
         raise Problem(f"{message} for {few(failed, _FEW)}", hint)
-    if waiting := last["waiting"]:
+    held = last.get("held", ())
+    if waiting := [name for name in last["waiting"] if name not in held]:
         hint = "The change is stored and will be sent to them. See koguma inspect dataplane NAME."
-        raise Problem(
-            f"not within {timeout}: {few(waiting, _FEW)} {'has' if len(waiting) == 1 else 'have'} not answered", hint
+        raise Problem(f"not within {timeout}: {few(waiting, _FEW)} {_have(waiting)} not answered", hint)
+    if held:
+        hint = "What is stored is not what they are served. See koguma rollout show."
+        served = f"{few(held, _FEW)} {'is' if len(held) == 1 else 'are'} served what a rollout proposes in its place"
+        raise Problem(f"not within {timeout}: {served}", hint)
+    if unknown := last.get("unknown", ()):
+        hint = (
+            "It is stored, and whoever connects gets it. A control plane has just begun or gone, or they were there "
+            "until a moment ago, or refuse something. See koguma inspect dataplane NAME."
         )
+        raise Problem(f"not known within {timeout} what {few(unknown, _FEW)} {_have(unknown)}", hint)
+
+
+def _have(names: Collection[str]) -> str:
+    return "has" if len(names) == 1 else "have"
 
 
 class _PrintProgress(Protocol):

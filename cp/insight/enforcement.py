@@ -50,6 +50,10 @@ def only_with_mtls(resource: Resource) -> tuple[MissingPart, ...]:
     return tuple(parts_with_mtls(resource.type, resource.document.data))
 
 
+def may_bring_mtls(document: Document) -> bool:
+    return document.key.type in _DECIDING
+
+
 def needs_mtls(document: Document) -> bool:
     """Whether a part of a document has an effect only with mTLS."""
     return any(True for _ in parts_with_mtls(document.key.type, document.data))
@@ -57,7 +61,7 @@ def needs_mtls(document: Document) -> bool:
 
 def warnings_without_mtls(world: World, documents: Sequence[Document]) -> Iterator[Finding]:
     """What has no effect of documents that are written together, because their meshes have no mTLS then."""
-    deciding = {document.key: document for document in documents if document.key.type in _DECIDING}
+    deciding = {document.key: document for document in documents if may_bring_mtls(document)}
     world = world.next(deciding, world.revision) if deciding else world
     for document in documents:
         parts = tuple(parts_with_mtls(document.key.type, document.data))

@@ -7,7 +7,7 @@ whoever explains what a proxy is served explains that World (record 0088).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Container, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -40,6 +40,15 @@ class Candidate:
         """What it proposes, in words, for whoever looks at something else."""
         return f"what rollout {self.spec.number} of mesh {self.rollout.mesh} proposes, which is under way"
 
+    @property
+    def standing(self) -> str:
+        """How far it has come, in words, for whoever looks at the mesh."""
+        return f"rollout {self.spec.number} of mesh {self.rollout.mesh} is under way: {self.spec.course}"
+
+    def proposes_any(self, keys: Container[Key]) -> bool:
+        """Whether it proposes something in place of any of these resources."""
+        return any(key in keys for key in self.proposals)
+
 
 def candidate_of(world: World, mesh: str) -> Candidate | None:
     """What a mesh would be with the rollout that is under way in it; None where none is."""
@@ -50,6 +59,19 @@ def assigned_world(world: World, dataplane: Key) -> World:
     """The World from which a proxy is served."""
     candidate = candidate_of(world, dataplane.mesh)
     return candidate.world if candidate is not None and dataplane.name in candidate.proxies else world
+
+
+def is_held(world: World, dataplane: Key, keys: Container[Key]) -> bool:
+    """Whether a proxy is served what a rollout proposes in place of any of these resources, and not what is stored."""
+    candidate = candidate_of(world, dataplane.mesh)
+    return candidate is not None and dataplane.name in candidate.proxies and candidate.proposes_any(keys)
+
+
+def held_dataplanes(world: World, keys: Collection[Key]) -> frozenset[Key]:
+    """The Dataplanes of all such proxies, connected or not."""
+    candidates = [candidate_of(world, mesh) for mesh in {key.mesh for key in keys}]
+    holding = [candidate for candidate in candidates if candidate is not None and candidate.proposes_any(keys)]
+    return frozenset(Key("Dataplane", each.rollout.mesh, name) for each in holding for name in each.proxies)
 
 
 def rollouts_by_state(world: World, _earlier: Mapping[str, int] | None = None) -> Mapping[str, int]:

@@ -16,7 +16,7 @@ from cp.ads.session.messages import Nack, TypeStatus
 from cp.insight.lint.failed import failed_findings
 from cp.model.names import Key, dataplane_key, proxy_id
 from cp.model.registration import OWNER, RESOURCE
-from cp.resources.assignment import assigned_world
+from cp.resources.assignment import assigned_world, held_dataplanes, is_held
 from cp.resources.world import World
 from cp.serving.delivery import (
     CauseFinder,
@@ -53,6 +53,9 @@ _PRESENCES_AT_ONCE: Final = 20
 """Proxies that are looked at before streams go on."""
 
 _PROGRESS_EVERY: Final = 0.05
+_HELD_EVERY: Final = 0.2
+"""Seconds after which it is looked again whether a rollout has ended: who is sent nothing new then does not tell."""
+
 _NAMED: Final = 5
 """Proxies and Envoy resources that a line of the log names."""
 
@@ -103,7 +106,7 @@ class Observer:
         self._reconciler = reconciler
         self._explaining = asyncio.Lock()
         self._fleet = FleetWatch(hub.observer, lambda: reconciler.failures, lambda: reconciler.world.revision)
-        self._reach = ReachWatch(hub.observer, reconciler.publications)
+        self._reach = ReachWatch(hub.observer, reconciler.publications, lambda: reconciler.world)
         self._log = structlog.get_logger()
 
     # --- one proxy ---
@@ -211,16 +214,19 @@ class Observer:
             if not await self._reconciler.wait_for_revision(max(revisions, default=0), within):
                 yield ChangeProgress(self._reconciler.world.revision, 0, 0, is_done=True)
                 return
-            audience = self._audience(revisions, everybody=not revisions and not resources)
+            audience = self._audience(revisions, frozenset(resources))
+            held = {proxy for proxy in audience.held if self._is_held(proxy, audience)}
             standings = {proxy: self._standing(proxy, audience) for proxy in audience.proxies}
             yielded_at = loop.time()
             while ChangeStanding.WAITING in standings.values() and (remaining := deadline - loop.time()) > 0:
                 if loop.time() - yielded_at >= _PROGRESS_EVERY:
                     yield self._progress(standings, audience)
                     yielded_at = loop.time()
-                for proxy in await _news(watch, remaining):
-                    if proxy in standings:
-                        standings[proxy] = self._standing(proxy, audience)
+                news = await _news(watch, min(remaining, _HELD_EVERY) if held else remaining)
+                released = {proxy for proxy in held if not self._is_held(proxy, audience)}
+                held -= released
+                for proxy in standings.keys() & (news | released):
+                    standings[proxy] = self._standing(proxy, audience)
             yield await self._outcome(standings, audience, frozenset(resources))
 
     async def final_progress(
@@ -229,14 +235,24 @@ class Observer:
         """The last progress: every proxy has answered, or the time is over."""
         return [progress async for progress in self.progress(revisions, resources, within)][-1]
 
-    def _audience(self, revisions: Collection[int], *, everybody: bool) -> PublicationAudience:
+    def _audience(self, revisions: Collection[int], resources: frozenset[Key]) -> PublicationAudience:
+        connected = self._hub.connections.keys()
         audience = self._reconciler.publications.audience(revisions)
-        if everybody or not audience.is_known:  # whom it concerned is forgotten, so every proxy has to have everything
-            return PublicationAudience(frozenset(self._hub.connections), frozenset(self._reconciler.failures))
-        return audience
+        is_about_all = not revisions and not resources
+        if is_about_all or not audience.is_known:  # whom it concerned is forgotten: every proxy has to have everything
+            audience = PublicationAudience(frozenset(connected), frozenset(self._reconciler.failures))
+        rolled = map(proxy_id, held_dataplanes(self._reconciler.world, resources))
+        held = audience.held | (connected & frozenset(rolled))
+        changed = audience.changed | resources
+        return replace(audience, proxies=audience.proxies | held, held=held, changed=changed)
+
+    def _is_held(self, proxy: str, audience: PublicationAudience) -> bool:
+        """Whether a rollout serves a proxy something else in place of what was changed, now as well as then."""
+        return proxy in audience.held and is_held(self._reconciler.world, dataplane_key(proxy), audience.changed)
 
     def _standing(self, proxy: str, audience: PublicationAudience) -> ChangeStanding:
-        return stand(self._hub.of(proxy), self._hub.newest(proxy), audience.at)
+        held = self._is_held(proxy, audience)
+        return stand(self._hub.of(proxy), self._hub.newest(proxy), audience.at, held=held)
 
     def _progress(self, standings: dict[str, ChangeStanding], audience: PublicationAudience) -> ChangeProgress:
         by_standing: dict[ChangeStanding, list[str]] = {standing: [] for standing in ChangeStanding}
@@ -264,7 +280,15 @@ class Observer:
         for report in reports:
             if standings.get(report.proxy) is not ChangeStanding.WAITING:
                 standings[report.proxy] = ChangeStanding.REFUSES
-        return replace(self._progress(standings, audience), nack_reports=tuple(reports), is_done=True)
+        late = tuple(sorted(self._late(audience)))
+        return replace(self._progress(standings, audience), late=late, nack_reports=tuple(reports), is_done=True)
+
+    def _late(self, audience: PublicationAudience) -> Iterator[str]:
+        """Who was not there yet when it was published, and has not taken all that it should have."""
+        for proxy, seats in self._hub.connections.items():
+            is_late = proxy in audience.newcomers or min(seat.since for seat in seats) >= audience.at > 0
+            if is_late and proxy not in audience.proxies and not self._hub.is_in_sync(proxy):
+                yield proxy
 
     async def follow_changes(self) -> None:
         """Note whom changes reach, until cancelled."""

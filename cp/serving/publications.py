@@ -42,15 +42,38 @@ class Publication:
     is_whole: bool = True
     """Whether `changed` has all changes. If the store no longer knew them, any proxy may be concerned."""
 
+    held: frozenset[str] = frozenset()
+    """The ids of connected proxies that a rollout serves something else in place of what was changed."""
+
+    forerunners: frozenset[str] = frozenset()
+    """The ids of connected proxies that a rollout served it before it was stored, or something else in its place until
+    it was: what is new to them is in `proxies` too."""
+
+    newcomers: frozenset[str] = frozenset()
+    """The ids of the proxies that connected for the first time, and were given it with all else."""
+
+    @property
+    def concerned(self) -> frozenset[str]:
+        """The ids of the proxies for which it makes a difference, whenever they are served it."""
+        return self.proxies | self.held | self.forerunners
+
+    def has(self, revision: int) -> bool:
+        return self.previous_revision < revision <= self.revision
+
 
 @dataclass(frozen=True, slots=True)
 class PublicationAudience:
     """The proxies that some revisions concern."""
 
     proxies: frozenset[str] = frozenset()
-    """As in `Publication`, of all publications of these revisions."""
+    """The `concerned` of all publications of these revisions."""
 
     failed: frozenset[str] = frozenset()
+    held: frozenset[str] = frozenset()
+    """Those that a rollout served something else in place of what was changed, when it was."""
+
+    changed: frozenset[Key] = frozenset()
+    newcomers: frozenset[str] = frozenset()
     at: float = 0.0
     """When the first of the revisions was published, on the clock of the hub."""
 
@@ -74,8 +97,11 @@ class PublicationLog:
         publications = [self._of(revision) for revision in sorted(set(revisions))]
         complete = [publication for publication in publications if publication is not None and publication.is_whole]
         return PublicationAudience(
-            proxies=frozenset[str]().union(*(publication.proxies for publication in complete)),
+            proxies=frozenset[str]().union(*(publication.concerned for publication in complete)),
             failed=frozenset[str]().union(*(publication.failed for publication in complete)),
+            held=frozenset[str]().union(*(publication.held for publication in complete)),
+            newcomers=frozenset[str]().union(*(publication.newcomers for publication in complete)),
+            changed=frozenset[Key]().union(*(publication.changed for publication in complete)),
             at=min((publication.at for publication in complete), default=0.0),
             is_known=len(complete) == len(publications),
         )
@@ -100,6 +126,4 @@ class PublicationLog:
         return tuple(publication.changed for publication in (*earlier[-1:], *later))
 
     def _of(self, revision: int) -> Publication | None:
-        return next(
-            (entry for entry in self._publications if entry.previous_revision < revision <= entry.revision), None
-        )
+        return next((entry for entry in self._publications if entry.has(revision)), None)

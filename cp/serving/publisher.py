@@ -9,7 +9,7 @@ import structlog
 from cp.ads.hub import Hub
 from cp.model.failure import Failure
 from cp.model.names import Key, dataplane_key, proxy_id
-from cp.resources.assignment import rolled_keys
+from cp.resources.assignment import held_dataplanes, rolled_keys
 from cp.resources.world import World
 from cp.serving.publications import Publication
 from cp.serving.turn import PendingChanges, TurnResult
@@ -50,23 +50,32 @@ class Publisher:
         return departed
 
     def publish(
-        self, pending: PendingChanges, result: TurnResult, revision_before: int, arrived_meanwhile: Iterable[str]
+        self, pending: PendingChanges, result: TurnResult, world_before: World, arrived_meanwhile: Iterable[str]
     ) -> tuple[Publication, int]:
         """The publication, and how many proxies it concerns, newcomers included."""
         at = self._hub.now()
-        newcomers = {proxy for proxy in pending.arrived if not self._hub.knows(proxy)}
+        newcomers = frozenset(proxy for proxy in pending.arrived if not self._hub.knows(proxy))
         published = self._hand_over(result, pending, self._hub.arriving.union(arrived_meanwhile))
-        changed = rolled_keys(result.world, frozenset(pending.changed_keys))
+        written = frozenset(pending.changed_keys)
+        changed = rolled_keys(result.world, written)
+        held = self._held(result.world, written)
         publication = Publication(
-            previous_revision=revision_before,
+            previous_revision=world_before.revision,
             revision=result.world.revision,
             at=at,
             proxies=published - newcomers,
+            newcomers=newcomers,
+            held=held,
+            forerunners=self._held(world_before, written) - held,
             changed=changed,
             failed=frozenset(self._newly_failed(result.failures, pending.arrived, changed)),
             is_whole=pending.contents is None,
         )
         return publication, len(published)
+
+    def _held(self, world: World, written: frozenset[Key]) -> frozenset[str]:
+        """The connected proxies that a rollout serves something else in place of what was written."""
+        return frozenset(map(proxy_id, held_dataplanes(world, written))) & self._connected.keys()
 
     def _hand_over(self, result: TurnResult, pending: PendingChanges, returned: Container[str]) -> frozenset[str]:
         """Give the hub the snapshots. Returns the proxies that have to take theirs: it is new, or they `returned`.

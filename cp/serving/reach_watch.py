@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
 from cp.ads.hub import ObserverSide
+from cp.model.names import dataplane_key
+from cp.resources.assignment import is_held
+from cp.resources.world import World
 from cp.serving.delivery import ChangeReach, ChangeStanding, stand
 from cp.serving.publications import KEPT, Publication, PublicationLog
 
@@ -49,7 +52,7 @@ class _OpenReach:
             previous_revision=publication.previous_revision,
             revision=publication.revision,
             published_at=publication.at,
-            proxies=len(publication.proxies),
+            proxies=len(publication.concerned),
             have=self.have,
             waiting=len(self.waiting),
             gone=self.gone,
@@ -61,8 +64,9 @@ class _OpenReach:
 
 
 class ReachWatch:
-    def __init__(self, hub: ObserverSide, publications: PublicationLog) -> None:
-        self._hub, self._publications = hub, publications
+    def __init__(self, hub: ObserverSide, publications: PublicationLog, world: Callable[[], World]) -> None:
+        """`world` is the one in force."""
+        self._hub, self._publications, self._world = hub, publications, world
         self._newest = -1
         self._reaches: deque[_OpenReach] = deque(maxlen=KEPT)
 
@@ -77,19 +81,22 @@ class ReachWatch:
     def reaches(self, revisions: Collection[int]) -> list[ChangeReach]:
         """What is known of some revisions, and of others of the same publications."""
         self._open()
-        return [
-            entry.reach()
-            for entry in self._reaches
-            if any(
-                entry.publication.previous_revision < revision <= entry.publication.revision for revision in revisions
-            )
-        ]
+        known = [entry for entry in self._reaches if any(map(entry.publication.has, revisions))]
+        for entry in known:
+            self._look_at_all(entry, entry.publication.held)  # who is sent nothing new at the end of a rollout
+        return [entry.reach() for entry in known]
 
     def _open(self) -> None:
         """Begin with the publications that are new."""
         for publication in self._publications.after(self._newest):
-            self._reaches.append(_OpenReach(publication, set(publication.proxies)))
+            entry = _OpenReach(publication, set(publication.concerned))
+            self._look_at_all(entry, publication.forerunners)  # who has it already has nothing to answer
+            self._reaches.append(entry)
             self._newest = publication.revision
+
+    def _look_at_all(self, entry: _OpenReach, proxies: frozenset[str]) -> None:
+        for proxy in proxies & entry.waiting:
+            self._look(entry, proxy)
 
     async def _note(self, proxies: Iterable[str]) -> None:
         self._open()
@@ -102,7 +109,8 @@ class ReachWatch:
                 await asyncio.sleep(0)
 
     def _look(self, entry: _OpenReach, proxy: str) -> None:
-        seats = self._hub.of(proxy)
-        standing = stand(seats, self._hub.newest(proxy), entry.publication.at)
+        publication, seats = entry.publication, self._hub.of(proxy)
+        held = proxy in publication.held and is_held(self._world(), dataplane_key(proxy), publication.changed)
+        standing = stand(seats, self._hub.newest(proxy), publication.at, held=held)
         if standing is not ChangeStanding.WAITING:
-            entry.note(proxy, standing, max((seat.answered_at for seat in seats), default=0.0))
+            entry.note(proxy, standing, max([publication.at, *(seat.answered_at for seat in seats)]))

@@ -322,7 +322,7 @@ class Reconciler:
         computed = monotonic()
         self._hub.metrics.turn.observe(computed - began)
         publication, published = self._publisher.publish(
-            pending, result, self.world.revision, arrived_meanwhile=self._pending.arrived
+            pending, result, self.world, arrived_meanwhile=self._pending.arrived
         )
         if pending.concern_everybody or departed:
             self._turn_compiler.keep_only(result.world, map(dataplane_key, connected))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime
 from typing import Any
 
@@ -136,6 +137,42 @@ def test_a_permission_in_a_mesh_without_mtls_is_warned_of(start: Unit, *, has_mt
     warnings = api.put("/meshes/default/meshtrafficpermissions/p", permission()).json().get("warnings", [])
 
     assert ["has no effect: no mTLS in this mesh" in warning for warning in warnings] == ([] if has_mtls else [True])
+
+
+CLOSED = "nobody may call web-1:8080 and 1 more inbounds: with mTLS one has to be allowed"
+
+
+@pytest.mark.parametrize(("permissions", "is_closed"), [((), True), ((permission(),), False)])
+def test_who_switches_mtls_on_without_a_permission_is_told_that_nobody_may_call_then(
+    start: Unit, permissions: tuple[dict[str, Any], ...], *, is_closed: bool
+) -> None:
+    open_mesh = {"type": "Mesh", "name": "default"}
+    there = [open_mesh, dataplane("web-1"), dataplane("web-2"), *permissions]
+    documents = [Document(Key(each["type"], each.get("mesh", ""), each["name"]), each) for each in there]
+    api = start(state=FixedState(World.of(documents, KINDS))).with_mesh()
+    closed = {**open_mesh, "mtls": {"enabledBackend": "ca", "backends": [{"name": "ca", "type": "builtin"}]}}
+
+    of_open = api.put("/meshes/default", {**open_mesh, "labels": {"a": "b"}}).json().get("warnings", [])
+    of_dry_run = api.put("/meshes/default?dryRun=true", closed).json()["resources"][0].get("warnings", [])
+    of_apply = api.post("/_apply", json={"resources": [{"text": json.dumps(closed)}]}).json()["resources"]
+    of_put = api.put("/meshes/default", closed).json().get("warnings", [])
+
+    for warnings in (of_dry_run, of_apply[0].get("warnings", []), of_put):
+        assert [CLOSED in warning for warning in warnings] == ([True] if is_closed else [])
+    assert of_open == []
+
+
+def test_nor_is_it_where_the_permission_comes_along(start: Unit) -> None:
+    there = {"type": "Mesh", "name": "default"}
+    documents = [
+        Document(Key("Mesh", "", "default"), there),
+        Document(Key("Dataplane", "default", "web-1"), dataplane("web-1")),
+    ]
+    api = start(state=FixedState(World.of(documents, KINDS))).with_mesh()
+    closed = {**there, "mtls": {"enabledBackend": "ca", "backends": [{"name": "ca", "type": "builtin"}]}}
+
+    texts = [{"text": json.dumps(each)} for each in (closed, permission())]
+    assert all("warnings" not in each for each in api.post("/_apply", json={"resources": texts}).json()["resources"])
 
 
 def test_the_body_must_say_what_the_url_says(api: Api) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pytest
@@ -20,6 +22,7 @@ from cp.translate.packing import CLUSTER, LISTENER
 from tests.api.conftest import KINDS, Api, FixedState, NobodyThere, Unit
 from tests.api.samples import dataplane, timeout
 from tests.api.test_feed import Changing
+from tests.rollouts.test_assignment import rollout
 
 WEB = Key("Dataplane", "default", "web-1")
 PLACE = PolicyPart(Key("MeshProxyPatch", "default", "patch"), "spec.default.appendModifications[0]", "patch.yaml", 7)
@@ -97,6 +100,32 @@ def test_who_waits_is_told_line_by_line(seeing: Api, seen: Seen) -> None:
     assert answer.headers["content-type"] == "application/x-ndjson"
     assert [json.loads(line)["done"] for line in answer.text.splitlines()] == [False, True]
     assert seen.asked == [([3, 4], [Key("MeshTimeout", "default", "slow")], 60.0)]
+
+
+@dataclass
+class Away(NobodyThere):
+    """Proxies that are not connected, and one that a rollout serves what it proposes."""
+
+    async def progress(
+        self, revisions: Collection[int], resources: Collection[Key], within: float
+    ) -> AsyncIterator[ChangeProgress]:
+        yield ChangeProgress(7, 1, 0, waiting=("default.web-2",), is_done=True)
+
+
+def test_who_is_expected_and_who_is_held_by_a_rollout_is_told_apart(start: Unit, api: Api) -> None:
+    for name in ("web-1", "web-2"):
+        api.put(f"/meshes/default/dataplanes/{name}", dataplane(name)).raise_for_status()
+    slow = Key("MeshTimeout", "default", "slow")
+    held = World.of([*(each.document for each in api.world()), rollout({slow: None}, ["web-2"])], KINDS)
+    for alike_since, unknown in ((time.time() + 1, ["default.web-1", "default.web-2"]), (0.0, [])):
+        since = partial(float, alike_since)
+        begun = start(store=api.store, state=FixedState(held), observed=Away(), alike_since=since)
+        of_slow = begun.get("/_delivery", params={"resource": "MeshTimeout/default/slow"}).json()
+        of_mesh = begun.get("/_delivery", params={"resource": "Mesh/default"}).json()
+
+        assert (of_slow["held"], of_mesh["held"]) == (["default.web-2"], [])
+        assert (of_slow["unknown"], of_slow["missing"]) == (unknown, 1 + len(unknown))
+        assert begun.get("/_delivery", params={"resource": "MeshTimeout/other/slow"}).json()["unknown"] == []
 
 
 def test_what_does_not_fit_in_a_url_is_asked_in_a_body(seeing: Api, seen: Seen) -> None:

@@ -23,6 +23,7 @@ from tests.access import forge
 from tests.api.conftest import ADMINS, KINDS, Api, Unit
 from tests.api.samples import dataplane, timeout
 from tests.api.test_door import OF_MEMBER
+from tests.rollouts.test_assignment import rollout
 from tests.support.uncompilable import REASON, cannot_compile
 
 SLOW = "/meshes/default/meshtimeouts/slow"
@@ -162,6 +163,18 @@ def test_what_would_change_nothing_is_an_empty_plan(api: Api) -> None:
 
     plan = put_plan(api, timeout())
     assert (plan["empty"], plan["documents"], plan["meshes"]) == (True, [], [])
+
+
+def test_where_nothing_would_change_the_rollout_is_named_by_which_not_all_are_served_what_is_stored(api: Api) -> None:
+    api.put(SLOW, timeout()).raise_for_status()
+    assert put_plan(api, timeout())["rollouts"] == []
+    api.run(api.store.write(Put(rollout({Key("MeshTimeout", "default", "slow"): None}, ["web-1"]))))
+
+    plan, elsewhere = put_plan(api, timeout()), put_plan(api, {"type": "Mesh", "name": "other"}, "/meshes/other")
+
+    assert plan["empty"]
+    assert plan["rollouts"] == ["rollout 1 of mesh default is under way: step 1 of 2 (1), 1 of 0 proxies, going"]
+    assert elsewhere["rollouts"] == []
 
 
 def test_a_write_without_effect_says_that_no_proxy_would_notice(api: Api) -> None:

@@ -32,6 +32,9 @@ DONE: dict[str, Any] = {
 }
 
 
+SERVED_ELSE = "not within 30s: default.a is served what a rollout proposes in its place"
+
+
 def concluded(**changes: Any) -> Ended:
     """How a command ends with this as the last that is heard."""
     app = typer.Typer()
@@ -57,6 +60,20 @@ def test_what_follows_later_from_a_change_of_mtls_is_told() -> None:
     assert concluded(moves=[move]).out.splitlines()[1:] == [f"mTLS goes on in {move}"]
 
 
+def test_who_has_come_back_is_told_apart_from_those_that_were_there() -> None:
+    assert concluded(proxies=0, have=0, returned=1).lines == [
+        "it reaches no proxy that was connected",
+        "1 proxy connected meanwhile, and has all that is stored",
+    ]
+    assert concluded(returned=2).lines[1:] == ["2 proxies connected meanwhile, and have all that is stored"]
+
+
+def test_whom_it_reaches_is_not_known_while_somebody_is_expected() -> None:
+    ended = concluded(proxies=0, have=0, unknown=["default.a"])
+
+    assert (ended.status, ended.out) == (1, "it reaches no proxy that was connected\n")
+
+
 def test_who_has_gone_is_named_and_is_no_failure() -> None:
     ended = concluded(have=2, gone=["default.a"])
 
@@ -73,6 +90,14 @@ def test_who_has_gone_is_named_and_is_no_failure() -> None:
             {"proxies": 0, "have": 0, "failed": ["default.a"]},
             "by a fault of the control plane, some part of it could not be made for default.a",
         ),
+        ({"have": 2, "waiting": ["default.a"], "held": ["default.a"]}, SERVED_ELSE),
+        (
+            {"have": 1, "waiting": ["default.a", "default.b"], "held": ["default.a"]},
+            "not within 30s: default.b has not",
+        ),
+        ({"unknown": ["default.a"]}, "not known within 30s what default.a has"),
+        ({"unknown": ["default.a", "default.b"]}, "not known within 30s what default.a, default.b have"),
+        ({"have": 2, "refusing": ["default.a"], "unknown": ["default.b"]}, "default.a refuses it"),
         ({"revision": 6}, "the control plane has not worked it out within 30s"),
         ({"done": False}, "the control plane ended before every proxy had answered"),
     ],

@@ -68,6 +68,29 @@ def test_who_is_silent_for_the_length_of_a_lease_is_gone() -> None:
     play(scenario)
 
 
+def test_since_when_they_are_alike_is_told_by_the_clock_of_proxies() -> None:
+    """When one has gone, its proxies come back to another one. Who comes, or is away himself, changes nothing."""
+
+    async def scenario(times: Times, roster: LostRoster, members: Members) -> None:
+        began = members.alike_since
+        async with members.joined(lambda: OWN):
+            await members.seen()
+            since = members.alike_since
+            await roster.report(OTHER)
+            times.now = 1.0
+            await members.others_present()
+            times.now = LEASE
+            await roster.report(OTHER)
+            await members.others_present()
+            assert began <= since == members.alike_since
+
+            times.now = 3 * LEASE
+            assert await members.others_present() == []
+            assert members.alike_since > since
+
+    play(scenario)
+
+
 def test_while_the_store_is_away_nobody_goes() -> None:
     async def scenario(times: Times, roster: LostRoster, members: Members) -> None:
         async with members.joined(lambda: OWN):

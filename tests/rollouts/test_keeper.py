@@ -24,12 +24,11 @@ from cp.policies import discover
 from cp.resources.resource import Resource
 from cp.resources.rollout import RolledResource, RolloutSpec, content_of, rollout_document, rollout_key
 from cp.resources.world import World
-from cp.serving.delivery import Presence, ProxyState
+from cp.serving.delivery import BACK_WITHIN, GONE_AFTER, Presence, ProxyState
 from cp.serving.observe import Observer
 from cp.serving.rollouts.choice import ReachedProxy, reached_proxies
 from cp.serving.rollouts.conditions import RequestCounts
 from cp.serving.rollouts.keeper import PATIENCE, RolloutKeeper
-from cp.serving.rollouts.readiness import BACK_WITHIN, GONE_AFTER
 from cp.serving.rollouts.requests import MOST_ASKED, NoCounts, RequestWatch, some_of
 from cp.store.port import ABSENT, UNKNOWN, Author, Delete, LeaseLost, Put
 from cp.translate.compiler import CompiledProxy, Compiler

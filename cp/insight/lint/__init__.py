@@ -1,5 +1,6 @@
 """What an operator should know about a mesh before its proxies do: findings, each with what to write instead."""
 
+from cp.insight.lint.closed_meshes import closed_meshes as closed_meshes
 from cp.insight.lint.codes import CATALOGUE as CATALOGUE
 from cp.insight.lint.codes import NO_EFFECT as NO_EFFECT
 from cp.insight.lint.codes import NO_EFFECT_OF_ITEM as NO_EFFECT_OF_ITEM

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from cp.identity.identities import identity_of
 from cp.identity.security import security_of
@@ -19,10 +19,11 @@ from cp.model.memo import ByIdentity
 from cp.model.names import Destination, Key
 from cp.model.paths import step
 from cp.model.violation import Finding
-from cp.policies import Verdict
+from cp.policies import Policy, Verdict
 from cp.resources.client import is_grpc_client
 from cp.resources.resource import Resource
 from cp.resources.tls import CIPHERS, ENVOY_VERSIONS
+from cp.resources.world import World
 from cp.rules.build import PolicyRules
 from cp.rules.legacy import LegacyRules, legacy_confs
 from cp.rules.merging import Origin
@@ -82,17 +83,18 @@ def nobody(survey: MeshSurvey) -> Iterator[Finding]:
             groups.setdefault((inbound.dataplane.mesh, policies), []).append(inbound)
     for (name, policies), inbounds in groups.items():
         mesh = survey.world.mesh(name)
-        is_without = not policies and not _has_permissions(survey, name)
+        is_without = not policies and not has_permissions(survey.world, name, judging(survey))
         if mesh is not None and is_without:
             yield finding_about(mesh, _nobody(inbounds, _authority_path(mesh)))
         else:
             yield finding_about(inbounds[0].dataplane, _nobody(inbounds, _path(inbounds[0])))
 
 
-def _has_permissions(survey: MeshSurvey, mesh: str) -> bool:
-    kinds = judging(survey)
-    has_legacy = any(not confs.keys().isdisjoint(kinds) for _, confs in legacy_confs(survey.world, mesh))
-    return has_legacy or any(len(survey.world.table(kind, mesh)) for kind in kinds)
+def has_permissions(world: World, mesh: str, kinds: Iterable[str]) -> bool:
+    """Whether there is any permission in a mesh, of kinds that judge every client."""
+    kinds = tuple(kinds)
+    has_legacy = any(not confs.keys().isdisjoint(kinds) for _, confs in legacy_confs(world, mesh))
+    return has_legacy or any(len(world.table(kind, mesh)) for kind in kinds)
 
 
 def _nobody(inbounds: Sequence[ProxyInbound], path: str) -> FindingReason:
@@ -286,7 +288,11 @@ def judged_inbounds(survey: MeshSurvey) -> Iterator[tuple[ProxyInbound, tuple[Pe
 
 
 def judging(survey: MeshSurvey) -> Sequence[str]:
-    return [kind for kind, policy in survey.policies.items() if policy.judges_every_client]
+    return judging_kinds(survey.policies)
+
+
+def judging_kinds(policies: Mapping[str, Policy[Any]]) -> Sequence[str]:
+    return [kind for kind, policy in policies.items() if policy.judges_every_client]
 
 
 def trust_domains(survey: MeshSurvey, inbound: ProxyInbound) -> tuple[str, ...]:

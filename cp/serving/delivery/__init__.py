@@ -1,5 +1,9 @@
 """What each proxy was sent and how it answered, with the policies behind what it NACKed."""
 
+from cp.serving.delivery.attendance import BACK_WITHIN as BACK_WITHIN
+from cp.serving.delivery.attendance import GONE_AFTER as GONE_AFTER
+from cp.serving.delivery.attendance import Attendance as Attendance
+from cp.serving.delivery.attendance import is_awaited as is_awaited
 from cp.serving.delivery.causes import CauseFinder as CauseFinder
 from cp.serving.delivery.causes import PolicyPart as PolicyPart
 from cp.serving.delivery.causes import ResourceCauses as ResourceCauses

@@ -21,11 +21,14 @@ class ChangeStanding(Enum):
     """It is not connected. It is given the change when it comes back."""
 
 
-def stand(seats: Sequence[Connection], newest: Snapshot | None, since: float) -> ChangeStanding:
-    """Whether a proxy has what was published since a moment. What it NACKed before then does not count."""
+def stand(seats: Sequence[Connection], newest: Snapshot | None, since: float, *, held: bool) -> ChangeStanding:
+    """Whether a proxy has what was published since a moment. What it NACKed before then does not count.
+
+    `held`: a rollout serves it something else in place of that.
+    """
     if not seats:
         return ChangeStanding.GONE
-    if newest is None:
+    if held or newest is None:
         return ChangeStanding.WAITING
     if all(seat.session.is_at(newest) for seat in seats):
         return ChangeStanding.HAS_IT
@@ -51,6 +54,12 @@ class ChangeProgress:
     gone: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
     """The proxies for which a part of it could not be made, by a fault of the control plane."""
+
+    late: tuple[str, ...] = ()
+    """Connected proxies that it does not count, as they were given it with all else, and that have not taken all yet.
+
+    They connected when it was published, or since then.
+    """
 
     nack_reports: tuple[NackReport, ...] = ()
     is_done: bool = False

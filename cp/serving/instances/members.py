@@ -10,12 +10,13 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from time import monotonic
+from time import monotonic, time
 from typing import Final, Protocol
 
 import structlog
 
 from cp.model.names import Key
+from cp.serving.delivery import Attendance
 from cp.serving.serve import in_background
 from cp.store.port import UNKNOWN, Author, Closed, Delete, LeaseLost, Put, Stored, StoreUnreachable, Unusable
 from cp.store.roster import Fence, Instance, Lease, Roster, SeenInstance
@@ -53,8 +54,14 @@ class _Holding:
 class Members:
     """`id_` is that of this control plane."""
 
-    def __init__(self, roster: Roster, id_: str, clock: Callable[[], float] = monotonic) -> None:
-        self._roster, self.id, self._clock = roster, id_, clock
+    def __init__(
+        self, roster: Roster, id_: str, clock: Callable[[], float] = monotonic, now: Callable[[], float] = time
+    ) -> None:
+        """`now` is in seconds since 1970, as all moments of proxies are."""
+        self._roster, self.id, self._clock, self._now = roster, id_, clock, now
+        self._attendance = Attendance(now())
+        """Who was there beside this one."""
+
         self._seen: Sequence[SeenInstance] = ()
         self._read_at = -_FRESH
         self._reading = asyncio.Lock()
@@ -104,6 +111,7 @@ class Members:
         self._read_at = self._clock()
         if self._is_blind:
             self._is_blind, self._spared_until = False, self._clock() + LEASE
+        self._attendance.note(self.present - {self.id}, self._now())
 
     def _lose_sight(self, error: Exception) -> None:
         """Told once, and tried again. Of a store that is away the store tells itself."""
@@ -118,6 +126,11 @@ class Members:
     def present(self) -> frozenset[str]:
         """The ids of those that there were when it was looked last, this one among them."""
         return frozenset(member.instance.id for member in self._seen if self.may_serve(member))
+
+    @property
+    def alike_since(self) -> float:
+        """Since when this one is there, and none beside it has gone."""
+        return self._attendance.alike_since
 
     @property
     def present_count(self) -> int:

@@ -30,7 +30,7 @@ from cp.resources.assignment import Candidate, candidate_of
 from cp.resources.client import is_grpc_client
 from cp.resources.rollout import RolloutSpec, RolloutState, changes_of, rollout_document
 from cp.resources.world import World
-from cp.serving.delivery import ChangeProgress, NackReport, Presence, ProxyState, grouped, sentence
+from cp.serving.delivery import Attendance, ChangeProgress, NackReport, Presence, ProxyState, grouped, sentence
 from cp.serving.rollouts.choice import ReachedProxy, chosen, reached_proxies
 from cp.serving.rollouts.conditions import RequestVerdict, limit_of
 from cp.serving.rollouts.readiness import readiness
@@ -107,11 +107,8 @@ class RolloutKeeper:
         self._counters, self._policies, self._leads = counters, policies, leads
         self._clock, self._stopwatch = clock, stopwatch
         self._control_planes = control_planes
-        self._led_with: AbstractSet[str] | None = None
-        """The control planes that were there at the last look; None: another one looked after rollouts."""
-
-        self._alike_since = stopwatch()
-        """Since when this one leads, and none of them has gone."""
+        self._attendance = Attendance(stopwatch())
+        """The control planes that were there while this one led; None: another one looks after rollouts."""
 
         self._watches: dict[str, StepWatch] = {}
         self._log = structlog.get_logger()
@@ -133,7 +130,7 @@ class RolloutKeeper:
         candidates = [candidate_of(world, mesh.name) for mesh in world.table("Mesh")]
         under_way = [candidate for candidate in candidates if candidate is not None]
         self._look_around()
-        if self._led_with is None:
+        if self._attendance.present is None:
             self._watches.clear()
             return bool(under_way)
         meshes = {candidate.rollout.mesh for candidate in under_way}
@@ -146,10 +143,7 @@ class RolloutKeeper:
 
     def _look_around(self) -> None:
         """See which control planes are there: proxies of one that has gone come back to another one."""
-        present = self._control_planes() if self._leads() else None
-        if present is not None and (self._led_with is None or not self._led_with <= present):
-            self._alike_since = self._stopwatch()
-        self._led_with = present
+        self._attendance.note(self._control_planes() if self._leads() else None, self._stopwatch())
 
     async def _look_after(self, world: World, candidate: Candidate) -> None:
         try:
@@ -228,7 +222,7 @@ class RolloutKeeper:
         presences = await self._presences(rollout)
         reached = {proxy.name: proxy for proxy in await self._reached(rollout, watch, presences)}
         of_reached = {key: presence for key, presence in presences.items() if key.name in reached}
-        now_ready = readiness(of_reached, self._clock(), self._stopwatch() - self._alike_since)
+        now_ready = readiness(of_reached, self._clock(), self._attendance.alike_for(self._stopwatch()))
         watch.note_awaited(now_ready.awaited, self._stopwatch())
         if now_ready.awaited:
             await self._await_proxies(rollout, watch)

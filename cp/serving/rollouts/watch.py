@@ -13,9 +13,8 @@ from cp.resources.assignment import Candidate
 from cp.resources.resource import Resource
 from cp.resources.rollout import ROLLOUT_KIND, RolloutSpec, RolloutState, rollout_key
 from cp.resources.world import World
-from cp.serving.delivery import Presence, ProxyState
+from cp.serving.delivery import GONE_AFTER, Presence, ProxyState
 from cp.serving.rollouts.choice import ReachedProxy
-from cp.serving.rollouts.readiness import GONE_AFTER
 from cp.serving.rollouts.requests import RequestWatch
 
 _LOOKS: Final = 5

@@ -167,6 +167,7 @@ def combined_progress(progress: Iterable[ChangeProgress]) -> ChangeProgress:
         waiting=_union(worker.waiting for worker in of_workers),
         gone=tuple(sorted(gone)),
         failed=_union(worker.failed for worker in of_workers),
+        late=_union(worker.late for worker in of_workers),
         nack_reports=tuple(report for worker in of_workers for report in worker.nack_reports),
         is_done=True,
     )
