@@ -199,6 +199,37 @@ def test_a_proxy_that_went_from_one_to_another_is_not_gone() -> None:
     assert (progress.have, progress.gone) == (2, ("default.b",))
 
 
+def having(*proxies: str, gone: Sequence[str] = (), waiting: Sequence[str] = ()) -> ChangeProgress:
+    total = len(proxies) + len(gone) + len(waiting)
+    lists = {"having": proxies, "gone": tuple(gone), "waiting": tuple(waiting)}
+    return ChangeProgress(7, total, len(proxies), is_done=True, **lists)
+
+
+def test_a_proxy_of_which_two_tell_counts_once() -> None:
+    """It has moved while both were asked: one saw it before, the other after."""
+    own, other = having("default.a", "default.b"), having("default.a", "default.c")
+
+    progress = last(shared(Served(made=own), x=Served(made=other)), 7)
+
+    assert (progress.proxies, progress.have) == (3, 3)
+
+
+def test_a_proxy_that_one_has_seen_go_and_another_one_counts_is_not_counted_again() -> None:
+    own, other = having("default.b", gone=["default.a"]), having("default.a")
+
+    progress = last(shared(Served(made=own), x=Served({A: ONLINE}, made=other)), 7)
+
+    assert (progress.proxies, progress.have, progress.gone) == (2, 2, ())
+
+
+def test_a_proxy_that_has_not_answered_where_it_is_now_is_waited_for() -> None:
+    own, other = having("default.a"), having(waiting=["default.a"])
+
+    progress = last(shared(Served(made=own), x=Served(made=other)), 7)
+
+    assert (progress.proxies, progress.have, progress.waiting) == (1, 0, ("default.a",))
+
+
 @dataclass
 class Leading:
     fence: Fence | None

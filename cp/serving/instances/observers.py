@@ -28,7 +28,7 @@ from cp.serving.workers.messages import (
     to_message,
     versions_message,
 )
-from cp.serving.workers.observers import ProgressRound, combined_presence, progress_of_all
+from cp.serving.workers.observers import ProgressRound, combined_presence, combined_progress, progress_of_all
 from koguma.v1 import workers_pb2 as pb
 
 _NOWHERE: Final = Presence(ProxyState.OFFLINE, None, ())
@@ -163,7 +163,7 @@ class SharedObserver:
         behind = {id_: progress.revision for id_, progress in of_peers.items() if progress.revision < wanted}
         up_to_date = (own, *(progress for id_, progress in of_peers.items() if id_ not in behind))
         return ProgressRound(
-            [await self._with_moved_proxies(progress) for progress in up_to_date],
+            [await self._with_moved_proxies(combined_progress(up_to_date))],
             [
                 *answers.silent_names,
                 *(f"{answers.names[id_]}, which serves revision {at}" for id_, at in behind.items()),
@@ -171,14 +171,16 @@ class SharedObserver:
         )
 
     async def _with_moved_proxies(self, progress: ChangeProgress) -> ChangeProgress:
-        """With the proxies that left one control plane for another counted where they are."""
+        """With those counted as they are that are connected by now, to whichever control plane."""
         if not progress.gone:
             return progress
         presences = await self.presences(map(dataplane_key, progress.gone))
         states = {proxy: presences[dataplane_key(proxy)].state for proxy in progress.gone}
+        arrived = _of(states, ProxyState.ONLINE)
         return replace(
             progress,
-            have=progress.have + sum(state is ProxyState.ONLINE for state in states.values()),
+            have=progress.have + len(arrived),
+            having=(*progress.having, *arrived),
             waiting=(*progress.waiting, *_of(states, ProxyState.OUT_OF_SYNC, ProxyState.UNKNOWN)),
             refusing=(*progress.refusing, *_of(states, ProxyState.REFUSED)),
             failed=(*progress.failed, *_of(states, ProxyState.FAILED)),

@@ -154,26 +154,29 @@ _SEVERITY: Final = (ProxyState.UNKNOWN, *SEVERITY)
 
 
 def combined_progress(progress: Iterable[ChangeProgress]) -> ChangeProgress:
-    """How far a change has come everywhere. A proxy that left one worker for another is not gone."""
+    """How far a change has come everywhere. A proxy of which several tell, as it moved between them, counts once."""
     of_workers = list(progress)
-    connected = {proxy for worker in of_workers for proxy in (*worker.refusing, *worker.waiting)}
-    gone = {proxy for worker in of_workers for proxy in worker.gone} - connected
-    have = sum(worker.have for worker in of_workers)
+    waiting = _union(worker.waiting for worker in of_workers)
+    refusing = _union(worker.refusing for worker in of_workers) - waiting
+    having = _union(worker.having for worker in of_workers) - waiting - refusing
+    gone = _union(worker.gone for worker in of_workers) - waiting - refusing - having
+    unnamed = sum(worker.have - len(worker.having) for worker in of_workers)
     return ChangeProgress(
         revision=min((worker.revision for worker in of_workers), default=0),
-        proxies=len(connected | gone) + have,
-        have=have,
-        refusing=_union(worker.refusing for worker in of_workers),
-        waiting=_union(worker.waiting for worker in of_workers),
+        proxies=len(waiting | refusing | having | gone) + unnamed,
+        have=len(having) + unnamed,
+        refusing=tuple(sorted(refusing)),
+        waiting=tuple(sorted(waiting)),
         gone=tuple(sorted(gone)),
-        failed=_union(worker.failed for worker in of_workers),
+        failed=tuple(sorted(_union(worker.failed for worker in of_workers))),
         nack_reports=tuple(report for worker in of_workers for report in worker.nack_reports),
         is_done=True,
+        having=tuple(sorted(having)),
     )
 
 
-def _union(of_workers: Iterable[Iterable[str]]) -> tuple[str, ...]:
-    return tuple(sorted({name for names in of_workers for name in names}))
+def _union(of_workers: Iterable[Iterable[str]]) -> frozenset[str]:
+    return frozenset(name for names in of_workers for name in names)
 
 
 def _unfinished(progress: ChangeProgress) -> ChangeProgress:
