@@ -18,7 +18,7 @@ from cp.serving import process
 from cp.serving.public_keys import offline_keys
 from cp.serving.serve import ProxyDoor, ProxyServing, certificate_kept, proxies_served, worker_trust
 from cp.serving.storage import store_of
-from cp.serving.workers.answers import answer_of
+from cp.serving.workers.answers import dated_answer_of
 from cp.serving.workers.link import BrokenFrame, ProcessLink
 from cp.serving.workers.messages import settings_of
 from koguma.v1 import workers_pb2 as pb
@@ -54,7 +54,8 @@ class Worker:
             case "metrics":
                 return pb.Answer(metrics=(await self.serving).metrics.text())
             case _:
-                return await answer_of((await self.serving).observer, request)
+                serving = await self.serving
+                return await dated_answer_of(serving.observer, request, lambda: serving.reconciler.world.revision)
 
 
 async def work(end: socket.socket) -> None:
