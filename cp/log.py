@@ -80,7 +80,7 @@ EVENTS: Final = MappingProxyType(
         "store.reachable": "The database of the store answers again, and what was missed meanwhile is read.",
         "store.refuses_writes": "The store can be read and takes no writes, such as because its disk is full.",
         "store.takes_writes": "The store that refused writes has taken one.",
-        "store.unreachable": "The database of the store does not answer; what is known is served meanwhile.",
+        "store.unreachable": "The store does not answer or cannot be followed; what is known is served meanwhile.",
         "store.went_back": "The database knows less than before, as after a restore, and everything is read anew.",
         "trust.changed": "A mesh trusts other authorities, or another one signs, or its callers speak TLS from now on.",
         "trust.waits": "A move of a mesh waits for proxies that have not taken what they were sent.",

@@ -245,8 +245,9 @@ def test_a_proxy_that_went_from_one_to_another_is_not_gone() -> None:
 
 def having(*proxies: str, gone: Sequence[str] = (), waiting: Sequence[str] = ()) -> ChangeProgress:
     total = len(proxies) + len(gone) + len(waiting)
-    lists = {"having": proxies, "gone": tuple(gone), "waiting": tuple(waiting)}
-    return ChangeProgress(7, total, len(proxies), is_done=True, **lists)
+    return ChangeProgress(
+        7, total, len(proxies), having=proxies, gone=tuple(gone), waiting=tuple(waiting), is_done=True
+    )
 
 
 def test_a_proxy_of_which_two_tell_counts_once() -> None:

@@ -1001,6 +1001,60 @@ def test_one_without_a_key_is_told_once_another_encrypts_and_overwrites_nothing(
     run(scenario())
 
 
+def test_who_is_refused_for_a_key_knows_from_then_on_that_he_cannot_follow(url: str) -> None:
+    async def scenario() -> None:
+        async with opened(url) as store, opened(url, secrets=ENCRYPTED):
+            assert store.outage == "", "who does not follow is not told"
+            with pytest.raises(Unusable, match="other control planes encrypt secrets here"):
+                await store.write(put("a", 1))
+            assert "other control planes encrypt secrets here" in store.outage
+
+        async with opened(url, secrets=ENCRYPTED) as store:
+            await asyncio.to_thread(query, url, "UPDATE koguma.secrets_keys SET fingerprint = 'another'")
+            with pytest.raises(Unusable, match="other control planes encrypt secrets here"):
+                await store.read()
+            assert "other control planes encrypt secrets here" in store.outage
+            await asyncio.to_thread(query, url, "DELETE FROM koguma.secrets_keys")
+            await eventually_on_loop(lambda: store.outage == "")
+            await store.read()
+
+    run(scenario())
+
+
+def test_who_follows_knows_that_he_cannot_as_soon_as_another_one_begins_with_a_key(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_store, "_PAUSE", NEVER)
+
+    async def scenario() -> None:
+        async with opened(url) as store:
+            following = asyncio.ensure_future(anext(store.follow(0)))  # noqa: TID251  # it gets nothing
+            async with opened(url, secrets=ENCRYPTED):
+                await eventually_on_loop(lambda: "other control planes encrypt secrets here" in store.outage)
+                assert not following.done()
+                following.cancel()
+
+    run(scenario())
+
+
+def test_who_cannot_be_told_what_is_new_says_so_though_the_database_is_there(url: str) -> None:
+    async def scenario() -> None:
+        async with opened(url) as store, opened(url) as other:
+            await store.write(put("a", 1))
+            following = store.follow(0)
+            await asyncio.to_thread(query, url, "ALTER TABLE koguma.changes RENAME COLUMN after_source TO away")
+            waiting = asyncio.ensure_future(anext(following))  # noqa: TID251  # until it is there again
+            await eventually_on_loop(lambda: "the store is not read since" in store.outage)
+            assert (await store.revision(), other.outage) == (1, "")
+            await asyncio.to_thread(query, url, "ALTER TABLE koguma.changes RENAME COLUMN away TO after_source")
+            assert (await waiting).revision == 1
+            await store.write(put("a", 2))
+            assert (await anext(following)).revision == 2
+            assert store.outage == ""
+
+    run(scenario())
+
+
 def test_a_secret_that_is_damaged_stays_as_it_was_last_good(url: str) -> None:
     async def scenario() -> None:
         async with opened(url, secrets=ENCRYPTED) as store:

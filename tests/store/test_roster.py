@@ -203,8 +203,8 @@ def test_who_was_heard_in_the_future_has_been_silent_since_somebody_else_said_so
 
             await store.roster.report(instance("b"))
 
-            while not 0.0 < await silence_of(store, "a") < LONG:
-                await asyncio.sleep(0)  # the deadline is that of `run`
+            while not 0.0 < await silence_of(store, "a") < LONG:  # noqa: ASYNC110  # until `run` gives up
+                await asyncio.sleep(0)  # what is waited for is time; the deadline is that of `run`
             assert (await store.roster.instances())[0].instance == instance("a")
 
     run(scenario())

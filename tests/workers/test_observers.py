@@ -16,7 +16,6 @@ from cp.serving.workers.messages import deltas_message, owners_message, presence
 from cp.serving.workers.observers import CombinedObserver
 from koguma.v1 import workers_pb2 as pb
 
-
 A = Key("Dataplane", "default", "a")
 
 

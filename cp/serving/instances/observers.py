@@ -12,7 +12,16 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from cp.model.names import Key, dataplane_key
-from cp.serving.delivery import ChangeProgress, ChangeReach, Delivery, FleetDelta, NackReport, Presence, ProxyState, ServedHere
+from cp.serving.delivery import (
+    ChangeProgress,
+    ChangeReach,
+    Delivery,
+    FleetDelta,
+    NackReport,
+    Presence,
+    ProxyState,
+    ServedHere,
+)
 from cp.serving.instances.members import Leadership
 from cp.serving.instances.peers import PeerAnswers, Peers
 from cp.serving.workers.answers import AnsweringObserver

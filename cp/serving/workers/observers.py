@@ -139,7 +139,7 @@ class CombinedObserver:
 
 
 def presences_told(here: ServedHere, answer: pb.Answer) -> Mapping[Key, Presence]:
-    """What one tells of its proxies. A control plane of an earlier version says elsewhere what it serves, or nowhere."""
+    """What one tells of its proxies. One of an earlier version says elsewhere what it serves, or nowhere."""
     served = answer.revision or answer.presences.revision
     return {key: here.presence(presence, served) for key, presence in presences_of(answer.presences).items()}
 
