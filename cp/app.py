@@ -34,6 +34,7 @@ from cp.resources.initial_policies import initial_policies
 from cp.serving import process
 from cp.serving.access_keeper import AccessKeeper
 from cp.serving.exposure import exposures
+from cp.serving.forgetting import forgetting
 from cp.serving.http_server import address, http_served
 from cp.serving.instances.members import Members
 from cp.serving.instances.together import InstanceParts, instances_met, served_here
@@ -140,6 +141,7 @@ async def control_plane(settings: Settings) -> AsyncIterator[RunningControlPlane
     about = ControlPlaneIdentity(socket.gethostname(), VERSION, str(uuid.uuid4()))
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(store_of(settings))
+        await stack.enter_async_context(forgetting(settings, store))
         members = Members(store.roster, about.instance)
         await _first_mesh(store, settings)
         certificate = await stack.enter_async_context(certificate_kept(settings, is_owner=True))

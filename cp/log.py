@@ -52,6 +52,7 @@ EVENTS: Final = MappingProxyType(
         "http.too_slow": "A client took too long to send a request, and was cut off.",
         "monitor.failed": "A fault of ours in counting proxies or findings for metrics; it is tried again.",
         "process.cut_short": "Everything was closed, and a thread went on computing; the process ended without it.",
+        "history.kept": "What is too old in the history cannot be forgotten; it is tried again.",
         "instance.leads": "This control plane does what one of those that share the store has to do.",
         "instance.leads_no_longer": "It was silent for too long, and another one does that now.",
         "instance.unreported": "This control plane cannot say in the store that it is there, or see who is; told once.",

@@ -230,6 +230,50 @@ def test_a_change_too_old_to_be_kept_is_forgotten_with_the_next_write(url: str) 
     run(scenario())
 
 
+async def two_old_secrets(store: PostgresStore) -> None:
+    for value in range(3):
+        await store.write(put("a", f"secret-{value}"))
+
+
+def test_of_what_is_forgotten_in_time_no_row_has_a_document_and_nobody_is_told(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_parts = rows._FORGET.replace("10000", "1")
+    assert in_parts != rows._FORGET
+    monkeypatch.setattr(rows, "_FORGET", in_parts)
+
+    async def scenario() -> None:
+        async with opened(url) as other, opened(url, kept_age=timedelta(0)) as store:
+            await two_old_secrets(other)
+            both = other, store
+            await eventually_on_loop(lambda: all(each._news.edition == 4 for each in both))  # one when it has begun
+            await store.forget()
+            assert (await store.oldest(), await other.history()) == (3, ())
+            await other.write(put("b", 1))
+            await eventually_on_loop(lambda: all(each._news.edition >= 5 for each in both))
+            assert [each._news.edition for each in both] == [5, 5]
+
+    run(scenario())
+    left = "SELECT revision FROM koguma.changes WHERE concat(before::text, after::text) LIKE '%secret-%'"
+    assert query(url, left) == []
+
+
+def test_a_database_that_has_gone_back_is_noticed_also_after_all_was_forgotten(url: str) -> None:
+    async def scenario() -> None:
+        async with opened(url, kept_age=timedelta(0)) as store:
+            await store.write(put("a", 1))
+            await keep_a_copy(url)
+            await store.write(put("a", 2))
+            assert (await store.read()).revision == 2
+            await store.forget()
+            await go_back(url)
+            async with opened(url) as other:
+                await other.write(put("b", 1))
+                assert await is_refused(store, 2)
+
+    run(scenario())
+
+
 def test_very_many_are_forgotten_with_several_writes(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     in_parts = rows._RECORD.replace("10000", "4")
     assert in_parts != rows._RECORD

@@ -15,6 +15,7 @@ from prometheus_client import disable_created_metrics
 from cp import log
 from cp.ads.loop import DrainLoop
 from cp.serving import process
+from cp.serving.forgetting import forgetting
 from cp.serving.public_keys import offline_keys
 from cp.serving.serve import ProxyDoor, ProxyServing, certificate_kept, proxies_served, worker_trust
 from cp.serving.storage import store_of
@@ -83,6 +84,7 @@ async def _serving(worker: Worker, order: pb.Serve) -> AsyncIterator[None]:
             settings = settings_of(order.settings)
             log.configure(settings.log_level, settings.log_format, file=settings.log_file)
             store = await stack.enter_async_context(store_of(settings))
+            await stack.enter_async_context(forgetting(settings, store))  # of a folder each process has its own history
             certificate = await stack.enter_async_context(certificate_kept(settings, is_owner=False))
             door = ProxyDoor(certificate, offline_keys(settings))
             serving = await stack.enter_async_context(

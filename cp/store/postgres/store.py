@@ -185,6 +185,18 @@ class PostgresStore:
             self._news.publish()  # else we hear of it as all others do
         return revision
 
+    async def forget(self) -> None:
+        if self._kept_age is None:
+            return
+        moment = self._clock() - self._kept_age
+        while (at := await self._ask(rows.eldest)) is not None and at < moment:
+            await self._ask(partial(self._forget, moment))
+
+    async def _forget(self, moment: datetime, connection: Connection) -> None:
+        async with connection.transaction():
+            self._must_understand(await rows.locked_head(connection))
+            await rows.forget_before(connection, moment)
+
     async def _commit(self, together: Sequence[QueuedWrite]) -> Sequence[WriteResult]:
         mark = uuid4()
         results: list[WriteResult] = []
