@@ -11,7 +11,7 @@ import structlog
 
 from cp.serving.serve import in_background
 from cp.settings import Settings
-from cp.store.port import Closed, StoreUnreachable, Unusable
+from cp.store.port import Closed, StoreUnreachable
 
 _EVERY: Final = 60.0
 """Seconds: so much longer than its age a change may be remembered. An age that is shorter is its own measure."""
@@ -31,20 +31,20 @@ async def forgetting(settings: Settings, store: ForgetfulStore) -> AsyncIterator
     if not settings.history_age:
         yield
         return
-    every = max(_LEAST, min(_EVERY, settings.history_age))
-    async with in_background(forget_again_and_again(store, every)):
+    pause = max(_LEAST, min(_EVERY, settings.history_age))
+    async with in_background(forget_again_and_again(store, pause)):
         yield
 
 
-async def forget_again_and_again(store: ForgetfulStore, every: float) -> None:
+async def forget_again_and_again(store: ForgetfulStore, pause: float) -> None:
     """Until cancelled. Why it cannot be done is told once for each reason."""
-    told = ""
+    last_reason = ""
     while True:
         reason = await _reason_against(store)
-        if reason not in {"", told}:
+        if reason not in {"", last_reason}:
             structlog.get_logger().warning("history.kept", reason=reason)
-        told = reason
-        await asyncio.sleep(every)
+        last_reason = reason
+        await asyncio.sleep(pause)
 
 
 async def _reason_against(store: ForgetfulStore) -> str:
@@ -53,6 +53,6 @@ async def _reason_against(store: ForgetfulStore) -> str:
         await store.forget()
     except (StoreUnreachable, Closed):
         return ""
-    except Unusable as error:
+    except Exception as error:  # noqa: BLE001  # whatever stands there, proxies are served all the same
         return str(error)
     return ""

@@ -128,21 +128,21 @@ class ServedHere:
         """Not of 0, which stands for an earlier version that does not say what it serves."""
         return 0 < revision < self.revision
 
-    def presence(self, told: Presence, revision: int) -> Presence:
+    def presence(self, seen: Presence, revision: int) -> Presence:
         """A presence as a process told it that serves a revision. What is in sync with less than all is not."""
-        if told.state is not ProxyState.ONLINE or not self.is_ahead_of(revision):
-            return told
+        if seen.state is not ProxyState.ONLINE or not self.is_ahead_of(revision):
+            return seen
         passed_at = self.passed_at(revision)
-        since = None if passed_at is None else max(passed_at, told.since or passed_at)
-        return replace(told, state=ProxyState.OUT_OF_SYNC, since=since)
+        since = None if passed_at is None else max(passed_at, seen.since or passed_at)
+        return replace(seen, state=ProxyState.OUT_OF_SYNC, since=since)
 
-    def delivery(self, told: Delivery, revision: int, name: str) -> Delivery:
+    def delivery(self, standing: Delivery, revision: int, name: str) -> Delivery:
         """A delivery as the process of that name told it."""
-        late = tuple(f"{name}: {sentence}" for sentence in told.late)  # of its workers
-        if told.presence.state is ProxyState.OFFLINE or not self.is_ahead_of(revision):
-            return replace(told, late=late)
+        late = tuple(f"{name}: {sentence}" for sentence in standing.late)  # of its workers
+        if standing.presence.state is ProxyState.OFFLINE or not self.is_ahead_of(revision):
+            return replace(standing, late=late)
         sentence = f"{name} serves revision {revision}, and not {self.revision}"
-        return replace(told, presence=self.presence(told.presence, revision), late=(*late, sentence))
+        return replace(standing, presence=self.presence(standing.presence, revision), late=(*late, sentence))
 
 
 def presence(

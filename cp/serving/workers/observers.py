@@ -96,8 +96,8 @@ class CombinedObserver:
     async def delivery(self, dataplane: Key) -> Delivery:
         here = self._here()
         answers = await self._crew.ask(pb.Request(delivery=to_message(dataplane)))
-        told = {number: delivery_told(answer) for number, answer in answers.items()}
-        judged = (here.delivery(*each, f"worker {number}") for number, each in told.items())
+        by_worker = {number: delivery_told(answer) for number, answer in answers.items()}
+        judged = (here.delivery(*each, f"worker {number}") for number, each in by_worker.items())
         return combined_delivery(dataplane, judged)
 
     async def nack_reports(self) -> Iterable[NackReport]:
@@ -151,13 +151,13 @@ def delivery_told(answer: pb.Answer) -> tuple[Delivery, int]:
 
 def combined_delivery(dataplane: Key, deliveries: Iterable[Delivery]) -> Delivery:
     """Where a proxy stands with all that serve it."""
-    told = list(deliveries)
+    everywhere = list(deliveries)
     return Delivery(
         dataplane,
-        combined_presence(delivery.presence for delivery in told),
-        streams=tuple(stream for delivery in told for stream in delivery.streams),
-        failed=tuple(dict.fromkeys(finding for delivery in told for finding in delivery.failed)),
-        late=tuple(sentence for delivery in told for sentence in delivery.late),
+        combined_presence(delivery.presence for delivery in everywhere),
+        streams=tuple(stream for delivery in everywhere for stream in delivery.streams),
+        failed=tuple(dict.fromkeys(finding for delivery in everywhere for finding in delivery.failed)),
+        late=tuple(sentence for delivery in everywhere for sentence in delivery.late),
     )
 
 

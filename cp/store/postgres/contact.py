@@ -39,7 +39,7 @@ class Contact:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._readers: set[Reader] = set()
-        self._told = ""
+        self._last_reason = ""
         self.away: Outage | None = None
         """The database cannot be asked, or what it answers is not for us."""
 
@@ -91,14 +91,14 @@ class Contact:
 
     def _outage(self, before: Outage | None, error: Exception) -> Outage:
         reason, since = str(error), self._clock() if before is None else before.since
-        if reason != self._told:  # it may be another one than at the beginning, and is what is to be mended now
-            self._told = reason
+        if reason != self._last_reason:  # it may be another one than at the beginning, and is what is to be mended now
+            self._last_reason = reason
             structlog.get_logger().warning("store.unreachable", reason=reason, away_since=since.isoformat())
         return Outage(since, reason)
 
     def _tell_of_end(self, outage: Outage | None) -> None:
         if outage is not None and not self.text:
-            self._told = ""
+            self._last_reason = ""
             structlog.get_logger().info("store.reachable", away_since=outage.since.isoformat())
 
 
