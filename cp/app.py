@@ -9,6 +9,7 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -33,9 +34,10 @@ from cp.resources.initial_policies import initial_policies
 from cp.serving import process
 from cp.serving.access_keeper import AccessKeeper
 from cp.serving.exposure import exposures
+from cp.serving.forgetting import forgetting
 from cp.serving.http_server import address, http_served
 from cp.serving.instances.members import Members
-from cp.serving.instances.together import InstanceParts, instances_met
+from cp.serving.instances.together import InstanceParts, instances_met, served_here
 from cp.serving.preflight.preflight import Preflight
 from cp.serving.public_keys import offline_keys
 from cp.serving.reconcile import Reconciler
@@ -139,6 +141,7 @@ async def control_plane(settings: Settings) -> AsyncIterator[RunningControlPlane
     about = ControlPlaneIdentity(socket.gethostname(), VERSION, str(uuid.uuid4()))
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(store_of(settings))
+        await stack.enter_async_context(forgetting(settings, store))
         members = Members(store.roster, about.instance)
         await _first_mesh(store, settings)
         certificate = await stack.enter_async_context(certificate_kept(settings, is_owner=True))
@@ -272,7 +275,8 @@ async def _in_workers(settings: Settings, store: Store, members: Members) -> Asy
                 of_workers = {str(number): answer.metrics for number, answer in answers.items()}
                 return combined_text({"api": hub.metrics.text()} | of_workers)
 
-            with instances_met(members, store, CombinedObserver(crew), reconciler, hub.metrics) as together:
+            observer = CombinedObserver(crew, partial(served_here, reconciler))
+            with instances_met(members, store, observer, reconciler, hub.metrics) as together:
                 trust = trust_keeper(settings, store, reconciler, together.observed, together.store_for_chores)
                 state = WorkersFront(reconciler, crew)
                 yield _Serving(port, state, reconciler, together, trust, hub.metrics, traces, metrics)

@@ -157,7 +157,7 @@ class Settings(BaseSettings):
         le=_LONGEST_AGE,
         validation_alias="KOGUMA_HISTORY_AGE",
         description="How long the store remembers a write, such as `720h`. What is older is forgotten with the next "
-        "write. 0 means no limit.",
+        "write, or within a minute. 0 means no limit.",
     )
     secrets_key_file: str = Field(
         default="",

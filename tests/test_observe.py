@@ -188,6 +188,7 @@ def test_a_proxy_that_nacks_a_change_is_named_with_the_policy_and_the_other_one_
         progress = await rig.outcome([await rig.write(timeout(3), patch("bad", proxy="b"))])
 
         assert (progress.proxies, progress.have, progress.refusing) == (2, 1, ("default.b",))
+        assert progress.having == ("default.a",)
         (report,) = progress.nack_reports
         assert [place.policy for place in report.likeliest] == [PATCH, Key("MeshTimeout", "default", "timeout")]
         assert report.names == ("backend",)

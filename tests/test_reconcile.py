@@ -29,6 +29,7 @@ from cp.resources.world import World
 from cp.serving.delivery import ProxyState
 from cp.serving.observe import Observer
 from cp.serving.reconcile import Pace, Reconciler
+from cp.store.clock import utc
 from cp.store.memory import MemoryStore
 from cp.store.port import ChangeBatch, Contents, Delete, Outdated, Put, StoreUnreachable, Unusable
 from cp.translate.compiler import CompiledProxy
@@ -456,6 +457,60 @@ def test_a_world_that_does_not_come_is_not_waited_for_for_ever() -> None:
         assert await rig.reconciler.wait_for_revision(1, within=10)
 
     run(test)
+
+
+class AwayStore(MemoryStore):
+    """A store that somebody says is away, or whose changes are forgotten."""
+
+    outage = ""
+
+
+def test_what_was_written_while_the_store_was_away_is_served_before_it_is_followed() -> None:
+    async def test(rig: Rig) -> None:
+        assert rig.reconciler.follows
+        async with rig.reconciler._between_turns():
+            rig.store.outage = "the store is away"  # type: ignore[misc]  # of `AwayStore`
+            await rig.write(MESH)
+            await eventually_on_loop(lambda: rig.reconciler._followed == 1)
+            rig.store.outage = ""  # type: ignore[misc]  # the same
+            assert not rig.reconciler.follows
+        await eventually_on_loop(lambda: rig.reconciler.follows)
+        assert rig.reconciler.world.revision == 1
+
+    run(test, store=AwayStore())
+
+
+class ForgottenStore(MemoryStore):
+    """A store that has forgotten its changes, and is read only when that is wanted."""
+
+    def __init__(self) -> None:
+        super().__init__(kept=1)
+        self.may_be_read = asyncio.Event()
+        self.may_be_read.set()
+
+    async def read(self) -> Contents:
+        await self.may_be_read.wait()
+        return await super().read()
+
+
+def test_who_reads_everything_anew_follows_when_it_is_served() -> None:
+    store = ForgottenStore()
+
+    async def test(rig: Rig) -> None:
+        store.may_be_read.clear()
+        for number in range(3):  # one batch: all but the last is forgotten before it is read
+            store._contents.write([Put(dataplane(f"web-{number}"))], utc())
+        store._news.publish()
+        await eventually_on_loop(lambda: not rig.reconciler.follows)
+        assert rig.reconciler.world.revision == 0
+        async with rig.reconciler._between_turns():
+            store.may_be_read.set()
+            await eventually_on_loop(lambda: rig.reconciler._followed == 3)
+            assert not rig.reconciler.follows
+        await eventually_on_loop(lambda: rig.reconciler.follows)
+        assert rig.reconciler.world.revision == 3
+
+    run(test, store=store)
 
 
 def test_it_is_known_whom_a_write_concerned() -> None:

@@ -54,6 +54,11 @@ class ServedState(Protocol):
         ...
 
     @property
+    def follows(self) -> bool:
+        """Whether what is written now would be noticed, and nothing that was written in an outage is still missing."""
+        ...
+
+    @property
     def is_stopping(self) -> bool:
         """Whether proxies are being sent elsewhere, because this is the end."""
         ...
@@ -201,6 +206,11 @@ class Collaborators:
     def paths_of_proxies(self) -> Collection[str]:
         """The paths whose handlers ask for tokens of proxies, or which are for everybody who says to be a proxy."""
         return (BOOTSTRAP,) if self.for_proxies.doorkeeper is not None or self.trusts_proxies else ()
+
+    @property
+    def follows(self) -> bool:
+        """Whether the store can be read, and what is served is what is stored but for what was written just now."""
+        return not self.store.outage and self.state.follows
 
     async def moves(self, world: World, meshes: Iterable[str]) -> list[TrustMove]:
         """What goes on with mTLS in some meshes."""

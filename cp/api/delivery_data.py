@@ -36,6 +36,7 @@ def delivery_data(
         "streams": [_stream(stream) for stream in standing.streams],
         "lastConnection": None if last is None else _visit(last),
         "certificate": None if seen.certificate is None else _certificate(seen.certificate),
+        "late": list(standing.late),
         "moves": [sentence for move in moves for sentence in move.sentences],
         **({"findsCertificates": seen.finds_certificates} if needs_certificates else {}),
         "findings": [finding_data(finding) for finding in standing.findings],

@@ -53,7 +53,7 @@ class FeedHandler:
 
     def __init__(self, collaborators: Collaborators, fleet: Fleet, pace: FeedPace = FeedPace()) -> None:
         self._api, self._pace = collaborators, pace
-        self._sources = FeedSources.of(fleet, collaborators.store)
+        self._sources = FeedSources.of(fleet, collaborators.store, lambda: collaborators.follows)
         self._authentication = Authentication(collaborators.access, lambda: collaborators.state.loaded_world)
         self._shares = FeedShares()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
@@ -66,10 +66,11 @@ class FeedSources:
     news: FleetNews
     changes: RecentChanges
     store: Store
+    follows: Callable[[], bool]
 
     @classmethod
-    def of(cls, fleet: Fleet, store: Store) -> Self:
-        return cls(fleet, FleetNews(fleet), RecentChanges(store), store)
+    def of(cls, fleet: Fleet, store: Store, follows: Callable[[], bool]) -> Self:
+        return cls(fleet, FleetNews(fleet), RecentChanges(store), store, follows)
 
     async def refresh(self) -> None:
         """Find out what is new. While the store is away that is the fleet alone; changes are read when it is back."""
@@ -81,7 +82,7 @@ class FeedSources:
     def contact(self) -> Mapping[str, Any]:
         """Whether the store can be read and written, as `/ready` says it, and how many of the others do not answer."""
         outage, refusal = self.store.outage, self.store.refusal
-        return {"follows": not outage, "writes": not (outage or refusal), "silent": self.fleet.silent}
+        return {"follows": self.follows(), "writes": not (outage or refusal), "silent": self.fleet.silent}
 
 
 class FeedReader:

@@ -81,7 +81,7 @@ class InfoHandler:
             status = "stopping" if self._api.state.is_stopping else "reading the store"
             return JSONResponse({"status": status}, UNAVAILABLE)
         warnings = self._warnings(caller, outage, refusal)
-        levels = {"follows": not outage, "writes": not (outage or refusal)}
+        levels = {"follows": self._api.follows, "writes": not (outage or refusal)}
         body = {"status": "ready", **levels, **({"warnings": warnings} if warnings else {})}
         reached = levels.get(request.query_params.get("level", ""), True)
         return JSONResponse(body, OK if reached else UNAVAILABLE)
@@ -90,10 +90,15 @@ class InfoHandler:
         """What is wrong with the control plane itself; in full only for those who may see its settings."""
         findings = tuple(self._api.own_findings())
         if caller.may_read(CONTROL_PLANE, ""):
-            return [*filter(None, (outage, refusal and f"{_REFUSES}: {refusal}")), *map(str, findings)]
+            about_store = (outage or self._missed, refusal and f"{_REFUSES}: {refusal}")
+            return [*filter(None, about_store), *map(str, findings)]
         meanings = dict.fromkeys(CATALOGUE[finding.code].meaning for finding in findings)
-        away, refuses = ["The store cannot be reached."] if outage else [], [f"{_REFUSES}."] if refusal else []
-        return [*away, *refuses, *meanings]
+        about_store = ("The store cannot be read." if outage else self._missed, f"{_REFUSES}." if refusal else "")
+        return [*filter(None, about_store), *meanings]
+
+    @property
+    def _missed(self) -> str:
+        return "" if self._api.follows else "What was written while the store could not be read is not served yet."
 
     def _described(self, kind: Kind) -> dict[str, Any]:
         description: dict[str, Any] = {

@@ -45,7 +45,8 @@ def export(  # noqa: PLR0913  # an option each
 ) -> None:
     """Print all resources, to be applied again with `koguma apply -f`, or used as a folder of files.
 
-    All of them are of one revision. Without --secrets, what has secrets in it is left out, and named.
+    All of them are of one revision. Their history is not exported. Without --secrets, what has secrets in it is left
+    out, and named.
     """
     parameters = {"mesh": mesh, "at": "" if at is None else str(at), "reveal": "true" if secrets else ""}
     if write is not None:
@@ -57,7 +58,7 @@ def export(  # noqa: PLR0913  # an option each
     if write is not None:
         _write(write, resources)
         data = {"folder": str(write), "resources": len(resources), "revision": answer["revision"]}
-        text = f"{len(resources)} resources of revision {answer['revision']} are in {write}"
+        text = f"{len(resources)} resources of revision {answer['revision']} are in {write}, without their history"
         reply(data, text, TextFormat.JSON if output is DataFormat.JSON else TextFormat.TEXT)
     elif output is DataFormat.JSON:
         print_data({**answer, "resources": resources}, output)

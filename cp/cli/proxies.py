@@ -53,6 +53,7 @@ def delivery(answer: Data) -> Iterator[str]:
         yield _FINDS_CERTIFICATES if answer["findsCertificates"] else _FINDS_NO_CERTIFICATES
     if answer["status"] == "Offline":
         yield from _offline(answer)
+    yield from _late(answer)
     yield from _going_on(answer)
     for refusal in (
         refusal
@@ -65,6 +66,12 @@ def delivery(answer: Data) -> Iterator[str]:
     for finding in answer["findings"]:
         yield ""
         yield from finding_lines(finding)
+
+
+def _late(answer: Data) -> Iterator[str]:
+    if late := answer.get("late"):
+        yield ""
+        yield from late
 
 
 def _going_on(answer: Data) -> Iterator[str]:
@@ -95,11 +102,13 @@ def _state(answer: Data) -> str:
         return "offline"
     if answer["status"] == "Unknown":
         return "unknown: a control plane that may serve it does not answer (koguma inspect instances)"
-    since = age(answer["since"])
+    since = "" if answer["since"] is None else f" for {age(answer['since'])}"
+    on_its_way = "what serves it is behind" if answer.get("late") else "something is on its way to it"
     return {
-        "Online": f"in sync for {since}",
-        "Out of sync": f"out of sync for {since}: something is on its way to it",
-        "Refused": f"out of sync for {since}: it refuses something",
+        "Online": f"in sync{since}",
+        "Out of sync": f"out of sync{since}: {on_its_way}",
+        "Refused": f"out of sync{since}: it refuses something",
+        "Failed": f"out of sync{since}: by a fault of the control plane, a part could not be made for it",
     }[answer["status"]]
 
 

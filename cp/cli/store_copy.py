@@ -28,7 +28,7 @@ _ORIGIN: Final = "store copy"
 def copy(source: Source, target: Target, *, config: SettingsFile = None, output: TextOutput = TextFormat.TEXT) -> None:
     """Copy all resources from one store to another that is empty, in one write.
 
-    Each is as old as it was. The history stays behind, and revisions begin anew. Secrets are decrypted and encrypted
+    Each is as old as it was. The history is not copied, and revisions begin anew. Secrets are decrypted and encrypted
     with the keys of the settings. Stop the control plane before, or what is written meanwhile is not in the copy.
     """
     from cp.store.port import ReadOnly, Unusable  # noqa: PLC0415  # slow to load, and only needed here
@@ -43,7 +43,8 @@ def copy(source: Source, target: Target, *, config: SettingsFile = None, output:
         hint = "Use `koguma export --write FOLDER`."
         raise Problem(f"{target} is written by other means, such as an editor", hint) from None
     data = {"resources": documents, "revision": revision, "store": without_password(target)}
-    reply(data, f"{documents} resources of revision {revision} are in {without_password(target)}", output)
+    text = f"{documents} resources of revision {revision} are in {without_password(target)}, without their history"
+    reply(data, text, output)
 
 
 async def _copied(source: Settings, target: Settings) -> tuple[int, int]:

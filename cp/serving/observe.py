@@ -266,6 +266,7 @@ class Observer:
             waiting=tuple(by_standing[ChangeStanding.WAITING]),
             gone=tuple(by_standing[ChangeStanding.GONE]),
             failed=tuple(sorted(audience.failed)),
+            having=tuple(by_standing[ChangeStanding.HAS_IT]),
         )
 
     async def _outcome(

@@ -101,6 +101,9 @@ class Reconciler:
 
         self._next_world = asyncio.Event()
         self._followed = 0
+        self._overdue: PendingChanges | None = None
+        """What was written while the store could not be followed, until it is served."""
+
         self._next_batch = asyncio.Event()
         self.publications = PublicationLog()
         self.turned: Callable[[TurnRecord], None] | None = None
@@ -119,8 +122,8 @@ class Reconciler:
 
     @property
     def follows(self) -> bool:
-        """Whether what is written now would be noticed."""
-        return self._world is not None and not self._store.outage
+        """Whether what is written now would be noticed, and what was written while it would not have been is served."""
+        return self._world is not None and not self._store.outage and self._overdue is None
 
     @property
     def is_ready(self) -> bool:
@@ -239,13 +242,16 @@ class Reconciler:
             try:
                 async for batch in self._store.follow(since):
                     self._pending.batches.append(batch)
+                    self._overdue = self._pending if self._store.outage else self._overdue
                     self._pending.noticed_at = self._pending.noticed_at or monotonic()
                     self._follow_to(batch.revision)
                     self._wake.set()
             except Outdated:  # the store no longer keeps the changes since then: read everything again
+                self._overdue = PendingChanges()  # which nobody serves
                 contents = await self._read_anew()
                 since = contents.revision
                 self._pending = PendingChanges(contents, [], self._pending.arrived, self._pending.renewals, monotonic())
+                self._overdue = self._pending
                 self._follow_to(since)
                 self._wake.set()
 
@@ -331,6 +337,8 @@ class Reconciler:
             self._identities.forget_signers(result.world)
         self._publisher.keep_failures(result.failures, departed)
         self._enter(result.world, publication)
+        if self._overdue is pending:
+            self._overdue = None
         self._publisher.forget_gone(self.world, departed, publication.changed)
         if self.turned is not None and publication.revision > publication.previous_revision:
             self.turned(_record(pending, publication, self._hub.now(), (began, computed)))

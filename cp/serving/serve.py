@@ -288,6 +288,6 @@ def _register(metrics: Metrics, hub: Hub, reconciler: Reconciler) -> None:
         "fragments_reused", "Fragments that were there", lambda: reconciler.compiler.fragments.reused, grows=True
     )
     metrics.register("world_revision", "The revision of the store that is served", lambda: reconciler.world.revision)
-    metrics.register("store_follows", "1 while the store can be reached, else 0", lambda: int(reconciler.follows))
+    metrics.register("store_follows", "1 while the store can be read, else 0", lambda: int(reconciler.follows))
     metrics.register("rollouts", "Rollouts under way", lambda: reconciler.world.derived(rollouts_by_state), "state")
     metrics.register("world_resources", "Resources in force", lambda: reconciler.world.counts, "kind")

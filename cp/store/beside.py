@@ -101,6 +101,11 @@ class StoreBeside:
     async def log(self, key: Key | None = None, limit: int = 100, before: int | None = None) -> Sequence[ChangeNote]:
         return tuple(map(ChangeNote.of, self._open().history(key, limit, before)))
 
+    async def forget(self) -> None:
+        self._open().forget(self._clock())
+        for store in self._stores:
+            await store.forget()
+
     @property
     def outage(self) -> str:
         return "; ".join(filter(None, (store.outage for store in self._stores)))

@@ -69,15 +69,25 @@ class DocumentLedger:
         self._moments.append(at)
         self._size += size
         while self._has_too_much(at):
-            self._log.popleft()
-            self._moments.popleft()
-            self._size -= self._sizes.popleft()
+            self._forget_first()
 
     def _has_too_much(self, at: datetime) -> bool:
         if len(self._log) > self._kept:
             return True
-        is_old = self._kept_age is not None and at - self._moments[0] > self._kept_age
-        return len(self._log) > 1 and (is_old or self._size > self._kept_bytes)
+        return len(self._log) > 1 and (self._is_first_old(at) or self._size > self._kept_bytes)
+
+    def forget(self, at: datetime) -> None:
+        """Forget what is too old by now."""
+        while self._log and self._is_first_old(at):
+            self._forget_first()
+
+    def _is_first_old(self, at: datetime) -> bool:
+        return self._kept_age is not None and at - self._moments[0] > self._kept_age
+
+    def _forget_first(self) -> None:
+        self._log.popleft()
+        self._moments.popleft()
+        self._size -= self._sizes.popleft()
 
     def contents(self) -> Contents:
         by_key = sorted(self.stored.values(), key=_place)

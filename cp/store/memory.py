@@ -79,6 +79,9 @@ class MemoryStore:
     async def log(self, key: Key | None = None, limit: int = 100, before: int | None = None) -> Sequence[ChangeNote]:
         return tuple(map(ChangeNote.of, self._open().history(key, limit, before)))
 
+    async def forget(self) -> None:
+        self._open().forget(self._clock())
+
     @property
     def outage(self) -> str:
         return ""

@@ -27,7 +27,8 @@ class MemoryRoster:
     async def report(self, instance: Instance) -> None:
         now = self._clock()
         self._seen[instance.id] = instance, now
-        self._seen = {id_: (of, at) for id_, (of, at) in self._seen.items() if now - at < FORGOTTEN_AFTER}
+        dated = {id_: (of, min(at, now)) for id_, (of, at) in self._seen.items()}
+        self._seen = {id_: (of, at) for id_, (of, at) in dated.items() if now - at < FORGOTTEN_AFTER}
 
     async def succeed(self, instance: Instance) -> None:
         for earlier, _ in tuple(self._seen.values()):
@@ -44,7 +45,7 @@ class MemoryRoster:
     async def instances(self) -> Sequence[SeenInstance]:
         now = self._clock()
         listed = sorted(self._seen.values(), key=lambda seen: (seen[0].started, seen[0].id))
-        return tuple(SeenInstance(instance, now - at) for instance, at in listed)
+        return tuple(SeenInstance(instance, max(0.0, now - at)) for instance, at in listed)
 
     async def lease(self, name: str, holder: str, seconds: float) -> Lease:
         now, held = self._clock(), self._leases.get(name)

@@ -85,6 +85,9 @@ class ObservedStore:
     async def log(self, key: Key | None = None, limit: int = 100, before: int | None = None) -> Sequence[ChangeNote]:
         return await self._timed("log", self._store.log(key, limit, before))
 
+    async def forget(self) -> None:
+        await self._timed("forget", self._store.forget())
+
     @property
     def outage(self) -> str:
         return self._store.outage

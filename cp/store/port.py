@@ -30,12 +30,15 @@ KEPT_BYTES: Final = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class HistoryLimits:
-    """How much a store remembers of its changes. What is beyond any of these it forgets with the next write."""
+    """How much a store remembers of its changes. What is beyond any of these it forgets with the next write.
+
+    What is too old it forgets as well when it is told to (`Store.forget`), so that it goes where nobody writes.
+    """
 
     kept: int = KEPT
     kept_bytes: int = KEPT_BYTES
     kept_age: timedelta | None = None
-    """How old a change may be. The last revision stays, however old it is."""
+    """How old a change may be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +257,13 @@ class Store(Protocol):
 
     async def log(self, key: Key | None = None, limit: int = 100, before: int | None = None) -> Sequence[ChangeNote]:
         """The same without the documents. It takes little memory, however large these are."""
+        ...
+
+    async def forget(self) -> None:
+        """Forget the changes that are older than it remembers, the last one too: what it says may be a secret.
+
+        It makes no revision, and nobody who follows hears of it.
+        """
         ...
 
     @property

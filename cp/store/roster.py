@@ -71,7 +71,11 @@ class Roster(Protocol):
     """Who is there. Each implementation passes `tests/store/test_roster.py`."""
 
     async def report(self, instance: Instance) -> None:
-        """Say that an instance is there. Those that have been silent for very long are forgotten."""
+        """Say that an instance is there. Those that have been silent for very long are forgotten.
+
+        Those that were heard later than it is now, as before a clock was set back, count as heard now: if they are
+        there they say so again, and if not they must not seem to be for as long.
+        """
         ...
 
     async def succeed(self, instance: Instance) -> None:

@@ -42,7 +42,18 @@ _NOTE = """
         substr(CAST(before AS BLOB), 1, ?), substr(CAST(after AS BLOB), 1, ?), before = after
     FROM changes
 """
-_OLDEST: Final = "SELECT revision, at FROM changes ORDER BY revision, position LIMIT 1"
+# Of the last write that is forgotten its number is left, in rows without documents. They are no changes.
+_KEPT: Final = "(before IS NOT NULL OR after IS NOT NULL)"
+_MOMENTS: Final = "SELECT revision, at FROM changes"
+_OLDEST: Final = f"{_MOMENTS} WHERE {_KEPT} ORDER BY revision, position LIMIT 1"
+_BOUNDS: Final = """
+    SELECT
+        (SELECT revision FROM changes WHERE before IS NOT NULL OR after IS NOT NULL ORDER BY revision LIMIT 1),
+        (SELECT max(revision) FROM changes)
+"""
+_EMPTY: Final = """
+    UPDATE changes SET before = NULL, before_source = NULL, after = NULL, after_source = NULL WHERE revision = ?
+"""
 _SIZES: Final = "SELECT revision, written FROM changes"
 _PUT = """
     INSERT INTO documents (type, mesh, name, data, source, revision, created, modified)
@@ -93,9 +104,8 @@ def _last_good(connection: Connection, held: Stored, codec: DocumentCodec) -> St
 
 def bounds(connection: Connection) -> tuple[int, int]:
     """The oldest revision after which every change is kept, and the newest."""
-    query = "SELECT (SELECT min(revision) FROM changes), (SELECT max(revision) FROM changes)"
-    oldest, newest = connection.execute(query).fetchone()
-    return (0, 0) if newest is None else (oldest - 1, newest)
+    first, newest = connection.execute(_BOUNDS).fetchone()
+    return (newest or 0) if first is None else first - 1, newest or 0
 
 
 def record(connection: Connection, changes: Iterable[Change], codec: DocumentCodec = PLAIN) -> None:
@@ -125,13 +135,23 @@ def forget(connection: Connection, revision: int, size: int) -> None:
 
 
 def forget_before(connection: Connection, moment: datetime) -> None:
-    """Drop the beginning of the log that is older than a moment, which is no later than the last write."""
+    """Drop the beginning of the log that is older than a moment. Of the last revision the number stays."""
+    newest, _ = _end_of_log(connection)
     # One after the other: a clock may have been set back, and what is dropped out of the middle would be a gap.
-    while (row := connection.execute(_OLDEST).fetchone()) is not None:
-        oldest, at = row
-        if datetime.fromisoformat(at) >= moment:
-            return
-        connection.execute("DELETE FROM changes WHERE revision = ?", (oldest,))
+    while (old := _oldest_before(connection, moment)) is not None:
+        connection.execute("DELETE FROM changes WHERE revision <= ? AND revision < ?", (old, newest))
+        if old == newest:
+            connection.execute(_EMPTY, (newest,))
+
+
+def has_before(connection: Connection, moment: datetime) -> bool:
+    """Whether the log begins before a moment."""
+    return _oldest_before(connection, moment) is not None
+
+
+def _oldest_before(connection: Connection, moment: datetime) -> int | None:
+    first = connection.execute(_OLDEST).fetchone()
+    return None if first is None or datetime.fromisoformat(first[1]) >= moment else first[0]
 
 
 def note_plain_text(connection: Connection) -> None:
@@ -177,11 +197,14 @@ def log(
 
 def _part_of_history(key: Key | None, before: int | None) -> tuple[str, Row]:
     conditions = [
+        _KEPT,
         *([] if key is None else ["type = ? AND mesh = ? AND name = ?"]),
         *([] if before is None else ["revision < ?"]),
     ]
-    where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
-    return where, (*(() if key is None else _names(key)), *(() if before is None else (before,)))
+    return f"WHERE {' AND '.join(conditions)}", (
+        *(() if key is None else _names(key)),
+        *(() if before is None else (before,)),
+    )
 
 
 def _note_columns(row: Row) -> NoteColumns:

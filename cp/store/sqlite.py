@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from sqlite3 import Connection
@@ -64,7 +64,7 @@ class SqliteStore:
         self._writer, self._reader = DatabaseThread(path, "koguma-write"), DatabaseThread(path, "koguma-read")
         self.roster = SqliteRoster(path)
         self._news, self._refusals = RevisionSignal(), WriteRefusals()
-        self._noticed = (0, 0)
+        self._noticed = 0
         self._closed = False
         self._loop = asyncio.get_running_loop()
         self._watch = DirectoryWatch(self._look, self._failed, pause=_PAUSE, backstop=backstop)
@@ -122,6 +122,10 @@ class SqliteStore:
         log = partial(rows.log, key=key, limit=limit, before=before, codec=self._codec)
         return await self._open(self._reader).do(log)
 
+    async def forget(self) -> None:
+        if self._limits.kept_age is not None:
+            await self._open(self._writer).do(partial(self._forget, self._clock() - self._limits.kept_age))
+
     @property
     def outage(self) -> str:
         return ""
@@ -168,6 +172,12 @@ class SqliteStore:
         tell(self._loop, self._news.publish)  # here: whoever called may have given up waiting, but it is written
         return newest + 1
 
+    @staticmethod
+    def _forget(moment: datetime, connection: Connection) -> None:
+        if rows.has_before(connection, moment):  # else nobody has to wait for us
+            with writing(connection):
+                rows.forget_before(connection, moment)
+
     def _contents(self, connection: Connection) -> Contents:
         with reading(connection):
             _, newest = rows.bounds(connection)
@@ -194,8 +204,9 @@ class SqliteStore:
         return self._result
 
     def _notice(self, bounds: tuple[int, int]) -> None:
-        if bounds != self._noticed:
-            self._noticed = bounds
+        _, newest = bounds  # that something was forgotten is no news
+        if newest != self._noticed:
+            self._noticed = newest
             tell(self._loop, self._news.publish)
 
     def _failed(self, failure: Exception) -> None:

@@ -22,6 +22,7 @@ _PUT: Final = """
     REPLACE INTO instances (id, name, address, authority, version, started, revision, seen)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 """
+_DATED_NOW: Final = "UPDATE instances SET seen = ? WHERE seen > ?"
 _EARLIER: Final = "SELECT id FROM instances WHERE name = ? AND address = ? AND id <> ?"
 _LISTED: Final = """
     SELECT id, name, address, authority, version, started, revision, seen FROM instances ORDER BY started, id
@@ -37,10 +38,10 @@ class SqliteRoster:
         self._is_closed = False
 
     async def report(self, instance: Instance) -> None:
-        await self._do(partial(_report, instance, self._clock()))
+        await self._do(partial(_report, instance, self._clock))
 
     async def succeed(self, instance: Instance) -> None:
-        await self._do(partial(_succeed, instance, self._clock()))
+        await self._do(partial(_succeed, instance, self._clock))
 
     async def leave(self, id_: str) -> None:
         await self._do(partial(_leave, id_, self._clock()))
@@ -73,15 +74,17 @@ def _without_waiting_for_the_disk(work: Callable[[Connection], T], connection: C
     return work(connection)
 
 
-def _succeed(instance: Instance, now: float, connection: Connection) -> None:
+def _succeed(instance: Instance, clock: Callable[[], float], connection: Connection) -> None:
     for (id_,) in connection.execute(_EARLIER, (instance.name, instance.address, instance.id)).fetchall():
-        _leave(id_, now, connection)
-    _report(instance, now, connection)
+        _leave(id_, clock(), connection)
+    _report(instance, clock, connection)
 
 
-def _report(instance: Instance, now: float, connection: Connection) -> None:
-    values = (*_texts(instance), instance.version, instance.started.timestamp(), instance.revision, now)
+def _report(instance: Instance, clock: Callable[[], float], connection: Connection) -> None:
     with writing(connection):
+        now = clock()  # not before: others may have held the file for a while, and reported
+        values = (*_texts(instance), instance.version, instance.started.timestamp(), instance.revision, now)
+        connection.execute(_DATED_NOW, (now, now))
         connection.execute("DELETE FROM instances WHERE seen < ?", (now - FORGOTTEN_AFTER,))
         connection.execute(_PUT, values)
 
@@ -109,7 +112,7 @@ def _seen(row: tuple[Any, ...], now: float) -> SeenInstance:
 
 def _lease(name: str, holder: str, seconds: float, clock: Callable[[], float], connection: Connection) -> Lease:
     with writing(connection):
-        now = clock()  # not before: others may have held the file for a while
+        now = clock()  # as above
         row = connection.execute("SELECT holder, term, ends FROM leases WHERE name = ?", (name,)).fetchone()
         held, term, ends = row or (holder, 1, now)
         # An end that no lease can have is of before the clock was set back.

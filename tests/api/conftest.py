@@ -43,6 +43,7 @@ class FixedState:
     world: World
     is_ready: bool = True
     is_stopping: bool = False
+    follows: bool = True
     served: Snapshot = field(default_factory=Snapshot)
 
     async def current(self) -> World:

@@ -103,6 +103,16 @@ def test_a_control_plane_without_its_store_serves_and_does_not_follow(start: Uni
     assert away.get("/ready?level=follows").status_code == away.get("/ready?level=writes").status_code == 503
 
 
+def test_a_control_plane_that_has_missed_something_follows_when_it_serves_that(start: Unit, api: Api) -> None:
+    late = start(state=FixedState(api.world(), follows=False))
+
+    answer = late.get("/ready")
+
+    assert (answer.status_code, answer.json()["follows"], answer.json()["writes"]) == (200, False, True)
+    assert answer.json()["warnings"] == ["What was written while the store could not be read is not served yet."]
+    assert late.get("/ready?level=follows").status_code == 503
+
+
 def test_a_control_plane_with_its_store_follows(api: Api) -> None:
     for level in ("follows", "writes", "other"):
         answer = api.get(f"/ready?level={level}")

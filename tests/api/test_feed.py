@@ -55,6 +55,7 @@ class Changing:
     world: World
     is_ready: bool = True
     is_stopping: bool = False
+    follows: bool = True
 
     async def current(self) -> World:
         return self.world

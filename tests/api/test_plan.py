@@ -40,6 +40,7 @@ class StoredState:
     store: Store
     is_ready: bool = True
     is_stopping: bool = False
+    follows: bool = True
 
     async def current(self) -> World:
         contents = await self.store.read()

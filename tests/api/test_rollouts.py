@@ -26,7 +26,7 @@ ROLLOUT = "/meshes/default/_rollout"
 class StoredState:
     """What is in force is what is stored."""
 
-    is_ready, is_stopping = True, False
+    is_ready, is_stopping, follows = True, False, True
 
     def __init__(self, store: MemoryStore) -> None:
         self._store = store

@@ -321,7 +321,7 @@ def test_all_resources_are_copied_to_another_store_as_old_as_they_were(offline: 
     urls = [f"sqlite:///{tmp_path}/{name}.db" for name in ("koguma", "new")]
 
     ended = offline("store", "copy", *urls)
-    assert (ended.status, ended.lines) == (0, [f"50 resources of revision 50 are in {urls[1]}"])
+    assert (ended.status, ended.lines) == (0, [f"50 resources of revision 50 are in {urls[1]}, without their history"])
     (_, before), (revision, after) = (asyncio.run(_documents(url)) for url in urls)
     assert (revision, after) == (1, before)
 

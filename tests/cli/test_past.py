@@ -193,6 +193,7 @@ def test_an_export_can_be_applied_again(koguma: Koguma, tmp_path: Path) -> None:
 
     ended = koguma("export", "--secrets", "--write", folder)
     assert (ended.status, ended.err) == (0, "")
+    assert ended.out.endswith(f" are in {folder}, without their history\n")
     assert {path.name for path in folder.iterdir()} >= {"default.yaml"}
     assert (folder / "default.yaml").stat().st_mode & 0o077 == 0
     again = koguma("apply", "-f", folder)

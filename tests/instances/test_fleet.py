@@ -154,6 +154,7 @@ def test_no_proxy_is_in_sync_with_what_one_serves_that_is_behind() -> None:
         fleet = mesh.fleet()
         await fleet.refreshed()
         assert states(fleet) == {"a": ProxyState.ONLINE, "b": ProxyState.OUT_OF_SYNC}
+        assert [proxy.since for proxy in fleet.proxies()] == [1.0, None], "nobody has said since when"
 
         before = fleet.version
         mesh.deltas = {"": [delta("x", is_whole=False)], "peer": [delta("z", is_whole=False, revision=7)]}

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import pytest
 
@@ -20,11 +20,14 @@ from cp.serving.delivery import (
     Presence,
     ProxyState,
     ProxyStatus,
+    ServedHere,
 )
+from cp.serving.instances.circle import InstanceCircle
 from cp.serving.instances.observers import ChoresObserver, SharedObserver
 from cp.serving.instances.peers import PeerAnswers, Peers
 from cp.serving.workers.answers import answer_of
 from cp.serving.workers.crew import SilentWorkers
+from cp.serving.workers.messages import to_message
 from cp.store.roster import Fence, Instance
 from koguma.v1 import workers_pb2 as pb
 
@@ -95,7 +98,11 @@ class FixedPeers:
 
 
 def shared(own: Served, **served: Served | None) -> SharedObserver:
-    return SharedObserver(own, cast("Peers", FixedPeers(served)), lambda: SERVED)
+    return over(own, FixedPeers(served))
+
+
+def over(own: Served, peers: FixedPeers) -> SharedObserver:
+    return SharedObserver(own, cast("Peers", peers), lambda: ServedHere(SERVED, {6: 5.0}.get))
 
 
 def states(observer: SharedObserver) -> Sequence[ProxyState]:
@@ -136,10 +143,21 @@ class At(FixedPeers):
 
     async def ask(self, request: pb.Request, read: Callable[[pb.Answer], T]) -> PeerAnswers[T]:
         def read_at(answer: pb.Answer) -> T:
-            answer.presences.revision = self.revision
-            return read(answer)
+            return read(self.dated(answer))
 
         return await super().ask(request, read_at)
+
+    def dated(self, answer: pb.Answer) -> pb.Answer:
+        answer.revision = self.revision
+        return answer
+
+
+class EarlierAt(At):
+    """Of an earlier version, which says it of presences alone."""
+
+    def dated(self, answer: pb.Answer) -> pb.Answer:
+        answer.presences.revision = self.revision
+        return answer
 
 
 @pytest.mark.parametrize(
@@ -148,10 +166,36 @@ class At(FixedPeers):
 )
 def test_a_proxy_of_one_that_is_behind_is_not_in_sync(revision: int, state: ProxyState) -> None:
     """Else a mesh would go to another authority before the proxies of one without its database trust it."""
-    peers = At({"x": Served({B: ONLINE})}, revision)
-    observer = SharedObserver(Served({A: ONLINE}), cast("Peers", peers), lambda: SERVED)
+    observer = over(Served({A: ONLINE}), At({"x": Served({B: ONLINE})}, revision))
+    earlier = over(Served({A: ONLINE}), EarlierAt({"x": Served({B: ONLINE})}, revision))
 
-    assert states(observer) == [ProxyState.ONLINE, state, ProxyState.OFFLINE]
+    assert states(observer) == states(earlier) == [ProxyState.ONLINE, state, ProxyState.OFFLINE]
+    assert asyncio.run(observer.delivery(B)).presence.state is state, "what is said of one is what lists say"
+    assert asyncio.run(observer.delivery(C)).late == ()
+
+
+def test_of_a_proxy_that_one_serves_who_is_behind_it_is_told_since_when_and_who() -> None:
+    observer = over(Served(), At({"x": Served({B: ONLINE})}, 6))
+
+    delivery = asyncio.run(observer.delivery(B))
+
+    assert delivery.late == ("instance x serves revision 6, and not 7",)
+    assert delivery.presence.since == 5.0, "when revision 7 was published here, and not when it was in sync"
+    assert asyncio.run(observer.presences([B]))[B] == delivery.presence
+    forgotten = over(Served(), At({"x": Served({B: ONLINE})}, 4))
+    assert asyncio.run(forgotten.delivery(B)).presence.since is None
+
+
+@pytest.mark.parametrize("question", ["presences", "delivery"])
+def test_another_control_plane_is_told_which_revision_an_answer_is_about(question: str) -> None:
+    asked = {"presences": pb.Keys(keys=[to_message(A)])} if question == "presences" else {"delivery": to_message(A)}
+    nobody: Any = None
+    circle = InstanceCircle(nobody, nobody, nobody, Served({A: ONLINE}), nobody, lambda: 6)
+
+    frame = pb.Frame.FromString(asyncio.run(circle.answer(pb.Request(**asked).SerializeToString())))
+
+    assert frame.answer.revision == 6
+    assert not frame.answer.HasField("presences") or frame.answer.presences.revision == 6, "for an earlier version"
 
 
 class Forgetful(Served):
@@ -197,6 +241,38 @@ def test_a_proxy_that_went_from_one_to_another_is_not_gone() -> None:
     progress = last(shared(Served(made=gone), x=Served({A: ONLINE})), 7)
 
     assert (progress.have, progress.gone) == (2, ("default.b",))
+
+
+def having(*proxies: str, gone: Sequence[str] = (), waiting: Sequence[str] = ()) -> ChangeProgress:
+    total = len(proxies) + len(gone) + len(waiting)
+    return ChangeProgress(
+        7, total, len(proxies), having=proxies, gone=tuple(gone), waiting=tuple(waiting), is_done=True
+    )
+
+
+def test_a_proxy_of_which_two_tell_counts_once() -> None:
+    """It has moved while both were asked: one saw it before, the other after."""
+    own, other = having("default.a", "default.b"), having("default.a", "default.c")
+
+    progress = last(shared(Served(made=own), x=Served(made=other)), 7)
+
+    assert (progress.proxies, progress.have) == (3, 3)
+
+
+def test_a_proxy_that_one_has_seen_go_and_another_one_counts_is_not_counted_again() -> None:
+    own, other = having("default.b", gone=["default.a"]), having("default.a")
+
+    progress = last(shared(Served(made=own), x=Served({A: ONLINE}, made=other)), 7)
+
+    assert (progress.proxies, progress.have, progress.gone) == (2, 2, ())
+
+
+def test_a_proxy_that_has_not_answered_where_it_is_now_is_waited_for() -> None:
+    own, other = having("default.a"), having(waiting=["default.a"])
+
+    progress = last(shared(Served(made=own), x=Served(made=other)), 7)
+
+    assert (progress.proxies, progress.have, progress.waiting) == (1, 0, ("default.a",))
 
 
 @dataclass

@@ -134,7 +134,7 @@ class Edited:
         self._store, self._root = store, root
         self.read, self.get, self.find = store.read, store.get, store.find
         self.history, self.log, self.revision, self.oldest = store.history, store.log, store.revision, store.oldest
-        self.close, self.roster = store.close, store.roster
+        self.close, self.roster, self.forget = store.close, store.roster, store.forget
 
     @property
     def outage(self) -> str:

@@ -637,6 +637,95 @@ def test_what_is_remembered_has_an_age_too(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", DATED)
+def test_what_is_too_old_is_forgotten_also_where_nobody_writes(kind: str, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        clock = later_and_later()
+        async with opened(kind, tmp_path, kept_age=timedelta(minutes=4), clock=clock) as store:
+            for value in range(3):
+                await store.write(put("a", value))
+            before, documents = await store.history(), await store.read()
+            await store.forget()
+            assert await store.history() == before, "nothing is too old"
+            clock()
+            await store.forget()
+            assert ([change.revision for change in await store.history()], await store.oldest()) == ([3, 2], 1)
+            assert [change.revision for change in await changes(store, 1, until=3)] == [2, 3]
+            assert await store.read() == documents
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("kind", [*DATED, "beside"])
+def test_of_a_last_write_that_is_too_old_nothing_is_left_but_its_number(kind: str, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        clock = later_and_later()
+        async with opened(kind, tmp_path, kept_age=timedelta(minutes=4), clock=clock) as store:
+            for value in range(3):
+                await store.write(put("a", value), put("b", value))
+            documents = await store.read()
+            for _ in range(10):
+                clock()
+            for _ in range(2):
+                await store.forget()
+                assert (await store.revision(), await store.oldest()) == (3, 3)
+                assert (await store.history(), await store.log(), await store.history(key("a"))) == ((), (), ())
+                assert await store.read() == documents
+            with pytest.raises(Outdated, match="revisions 3 to 3, not from 2"):
+                await next_batch(store, 2)
+
+            assert await store.write(put("a", 3)) == 4
+            assert [change.revision for change in await changes(store, 3, until=4)] == [4]
+            assert [(change.revision, change.before) for change in await store.history()] == [(4, document("a", 2))]
+            assert await store.oldest() == 3
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_forgetting_is_no_change(kind: str, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        clock = later_and_later()
+        async with opened(kind, tmp_path, kept_age=timedelta(minutes=1), clock=clock) as store:
+            await store.write(put("a", 1))
+            async with asyncio.TaskGroup() as group:
+                news = group.create_task(next_batch(store, 1))
+                for _ in range(5):
+                    clock()
+                    await store.forget()
+                assert (await store.revision(), news.done()) == (1, False)
+                assert await store.write(put("a", 2)) == 2
+            assert [change.revision for change in news.result().changes] == [2]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("kind", LASTING)
+def test_what_is_forgotten_stays_so_and_the_next_revision_is_the_next(kind: str, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with opened(kind, tmp_path) as store:
+            for value in range(3):
+                await store.write(put("a", value))
+        async with opened(kind, tmp_path, kept_age=timedelta(0)) as store:
+            await store.forget()
+            assert (await store.revision(), await store.oldest(), await store.history()) == (3, 3, ())
+        async with opened(kind, tmp_path) as store:  # which remembers all that is written from now on
+            assert (await store.revision(), await store.oldest(), await store.history()) == (3, 3, ())
+            assert await store.write(put("a", 9)) == 4
+            assert await store.write(put("a", 10)) == 5
+            assert ([change.revision for change in await store.history()], await store.oldest()) == ([5, 4], 3)
+
+    run(scenario())
+
+
+@on(ALL)
+async def test_a_store_without_an_age_forgets_nothing_by_itself(store: Store) -> None:
+    await store.write(put("a", 1))
+    await store.forget()
+
+    assert [change.revision for change in await store.history()] == [1]
+
+
+@pytest.mark.parametrize("kind", DATED)
 def test_a_clock_that_is_set_back_leaves_no_gap(kind: str, tmp_path: Path) -> None:
     async def scenario() -> None:
         start = datetime(2026, 1, 31, tzinfo=UTC)

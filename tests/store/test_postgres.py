@@ -230,6 +230,50 @@ def test_a_change_too_old_to_be_kept_is_forgotten_with_the_next_write(url: str) 
     run(scenario())
 
 
+async def two_old_secrets(store: PostgresStore) -> None:
+    for value in range(3):
+        await store.write(put("a", f"secret-{value}"))
+
+
+def test_of_what_is_forgotten_in_time_no_row_has_a_document_and_nobody_is_told(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_parts = rows._FORGET.replace("10000", "1")
+    assert in_parts != rows._FORGET
+    monkeypatch.setattr(rows, "_FORGET", in_parts)
+
+    async def scenario() -> None:
+        async with opened(url) as other, opened(url, kept_age=timedelta(0)) as store:
+            await two_old_secrets(other)
+            both = other, store
+            await eventually_on_loop(lambda: all(each._news.edition == 4 for each in both))  # one when it has begun
+            await store.forget()
+            assert (await store.oldest(), await other.history()) == (3, ())
+            left = "SELECT revision, before, after FROM koguma.changes"
+            assert await asyncio.to_thread(query, url, left) == [(3, None, None)]
+            await other.write(put("b", 1))
+            await eventually_on_loop(lambda: all(each._news.edition >= 5 for each in both))
+            assert [each._news.edition for each in both] == [5, 5]
+
+    run(scenario())
+
+
+def test_a_database_that_has_gone_back_is_noticed_also_after_all_was_forgotten(url: str) -> None:
+    async def scenario() -> None:
+        async with opened(url, kept_age=timedelta(0)) as store:
+            await store.write(put("a", 1))
+            await keep_a_copy(url)
+            await store.write(put("a", 2))
+            assert (await store.read()).revision == 2
+            await store.forget()
+            await go_back(url)
+            async with opened(url) as other:
+                await other.write(put("b", 1))
+                assert await is_refused(store, 2)
+
+    run(scenario())
+
+
 def test_very_many_are_forgotten_with_several_writes(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     in_parts = rows._RECORD.replace("10000", "4")
     assert in_parts != rows._RECORD
@@ -997,6 +1041,60 @@ def test_one_without_a_key_is_told_once_another_encrypts_and_overwrites_nothing(
                 with pytest.raises(Unusable, match="other control planes encrypt secrets here"):
                     await store.write(put("a", 2))
                 assert (await held(other, "a")).document == document("a", 1)
+
+    run(scenario())
+
+
+def test_who_is_refused_for_a_key_knows_from_then_on_that_he_cannot_follow(url: str) -> None:
+    async def scenario() -> None:
+        async with opened(url) as store, opened(url, secrets=ENCRYPTED):
+            assert store.outage == "", "who does not follow is not told"
+            with pytest.raises(Unusable, match="other control planes encrypt secrets here"):
+                await store.write(put("a", 1))
+            assert "other control planes encrypt secrets here" in store.outage
+
+        async with opened(url, secrets=ENCRYPTED) as store:
+            await asyncio.to_thread(query, url, "UPDATE koguma.secrets_keys SET fingerprint = 'another'")
+            with pytest.raises(Unusable, match="other control planes encrypt secrets here"):
+                await store.read()
+            assert "other control planes encrypt secrets here" in store.outage
+            await asyncio.to_thread(query, url, "DELETE FROM koguma.secrets_keys")
+            await eventually_on_loop(lambda: store.outage == "")
+            await store.read()
+
+    run(scenario())
+
+
+def test_who_follows_knows_that_he_cannot_as_soon_as_another_one_begins_with_a_key(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_store, "_PAUSE", NEVER)
+
+    async def scenario() -> None:
+        async with opened(url) as store:
+            following = asyncio.ensure_future(anext(store.follow(0)))  # noqa: TID251  # it gets nothing
+            async with opened(url, secrets=ENCRYPTED):
+                await eventually_on_loop(lambda: "other control planes encrypt secrets here" in store.outage)
+                assert not following.done()
+                following.cancel()
+
+    run(scenario())
+
+
+def test_who_cannot_be_told_what_is_new_says_so_though_the_database_is_there(url: str) -> None:
+    async def scenario() -> None:
+        async with opened(url) as store, opened(url) as other:
+            await store.write(put("a", 1))
+            following = store.follow(0)
+            await asyncio.to_thread(query, url, "ALTER TABLE koguma.changes RENAME COLUMN after_source TO away")
+            waiting = asyncio.ensure_future(anext(following))  # noqa: TID251  # until it is there again
+            await eventually_on_loop(lambda: "the store is not read since" in store.outage)
+            assert (await store.revision(), other.outage) == (1, "")
+            await asyncio.to_thread(query, url, "ALTER TABLE koguma.changes RENAME COLUMN away TO after_source")
+            assert (await waiting).revision == 1
+            await store.write(put("a", 2))
+            assert (await anext(following)).revision == 2
+            assert store.outage == ""
 
     run(scenario())
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -184,6 +186,45 @@ def test_a_database_whose_clock_is_set_back_holds_no_lease_for_ever(tmp_path: Pa
             assert (second.holder, second.term) == ("b", first.term + 1)
 
     run(scenario())
+
+
+@pytest.mark.parametrize("kind", WITH_ROSTER)
+def test_who_was_heard_in_the_future_has_been_silent_since_somebody_else_said_something(
+    kind: str, tmp_path: Path
+) -> None:
+    """As where the clock was set back: who has ended since must not seem to be there for as long."""
+
+    async def scenario() -> None:
+        async with opened(kind, tmp_path) as store:
+            for id_ in "ab":
+                await store.roster.report(instance(id_))
+            await hear_in_the_future(store, tmp_path, "a")
+            assert await silence_of(store, "a") == 0.0
+
+            await store.roster.report(instance("b"))
+
+            while not 0.0 < await silence_of(store, "a") < LONG:  # noqa: ASYNC110  # until `run` gives up
+                await asyncio.sleep(0)  # what is waited for is time; the deadline is that of `run`
+            assert (await store.roster.instances())[0].instance == instance("a")
+
+    run(scenario())
+
+
+async def silence_of(store: Store, id_: str) -> float:
+    return next(seen.silence for seen in await store.roster.instances() if seen.instance.id == id_)
+
+
+async def hear_in_the_future(store: Store, folder: Path, id_: str) -> None:
+    """Date what an instance said an hour ahead, by hand."""
+    if isinstance(store.roster, MemoryRoster):
+        instance_, at = store.roster._seen[id_]
+        store.roster._seen[id_] = instance_, at + LONG
+    elif isinstance(store.roster, SqliteRoster):
+        with closing(sqlite3.connect(folder / "koguma.db")) as connection, connection:
+            connection.execute("UPDATE instances SET seen = seen + ? WHERE id = ?", (LONG, id_))
+    else:
+        statement = f"UPDATE koguma.instances SET seen = seen + interval '1 hour' WHERE id = '{id_}'"  # noqa: S608
+        await asyncio.to_thread(shared_postgres().execute, statement, database_of(folder).rpartition("/")[2])
 
 
 @pytest.mark.parametrize("column", ["seen", "started"])

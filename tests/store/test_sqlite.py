@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -38,6 +38,7 @@ from tests.store.harness import (
     run,
     until,
 )
+from tests.support.waiting import eventually_on_loop
 
 STEPS = migrations("sqlite")
 
@@ -178,6 +179,27 @@ def test_the_log_does_not_grow_without_bound(path: Path) -> None:
 
     run(scenario())
     assert query(path, "SELECT count(*), min(revision), max(revision) FROM changes") == [(20, 41, 50)]
+
+
+def test_of_what_is_forgotten_in_time_no_row_has_a_document_and_nobody_is_told(path: Path) -> None:
+    async def scenario() -> None:
+        async with sqlite(path) as other, sqlite(path, kept_age=timedelta(0)) as store:
+            for value in range(3):
+                await other.write(put("a", f"secret-{value}"))
+            await eventually_on_loop(lambda: other._noticed == 3)
+            await asyncio.to_thread(other._look)
+            await asyncio.sleep(0)
+            edition = other._news.edition
+            await store.forget()
+            await asyncio.to_thread(other._look)
+            await asyncio.sleep(0)
+            assert (await other.oldest(), other._news.edition) == (3, edition)
+
+    run(scenario())
+    assert (
+        query(path, "SELECT revision FROM changes WHERE ifnull(before, '') || ifnull(after, '') LIKE '%secret-%'") == []
+    )
+    assert query(path, "SELECT revision FROM changes") == [(3,)]
 
 
 def test_a_write_is_announced_even_if_nobody_waits_for_its_answer(path: Path) -> None:

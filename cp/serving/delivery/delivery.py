@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from cp.ads.connection import Connection, ConnectionRecord, names_provider
@@ -84,6 +84,9 @@ class Delivery:
     failed: tuple[Finding, ...] = ()
     """What could not be made for it."""
 
+    late: tuple[str, ...] = ()
+    """Of each process that serves it and is behind, what it serves. All else is about that."""
+
     @property
     def findings(self) -> tuple[Finding, ...]:
         """About what could not be made for it, and about what it NACKed."""
@@ -111,6 +114,35 @@ class Presence:
         """Whether a gRPC client without a proxy says that its library finds certificates; None: that is not known."""
         libraries = [record.node for record in self.connections if record.node.metadata.get(CERTIFICATES) != FETCHED]
         return any(map(names_provider, libraries)) if libraries else None
+
+
+@dataclass(frozen=True, slots=True)
+class ServedHere:
+    """What is served by the process that asks others: it knows by that whose proxies are behind."""
+
+    revision: int
+    passed_at: Callable[[int], float | None]
+    """When we began to serve more than a revision, in seconds since 1970; None: that is not remembered."""
+
+    def is_ahead_of(self, revision: int) -> bool:
+        """Not of 0, which stands for an earlier version that does not say what it serves."""
+        return 0 < revision < self.revision
+
+    def presence(self, seen: Presence, revision: int) -> Presence:
+        """A presence as a process told it that serves a revision. What is in sync with less than all is not."""
+        if seen.state is not ProxyState.ONLINE or not self.is_ahead_of(revision):
+            return seen
+        passed_at = self.passed_at(revision)
+        since = None if passed_at is None else max(passed_at, seen.since or passed_at)
+        return replace(seen, state=ProxyState.OUT_OF_SYNC, since=since)
+
+    def delivery(self, standing: Delivery, revision: int, name: str) -> Delivery:
+        """A delivery as the process of that name told it."""
+        late = tuple(f"{name}: {sentence}" for sentence in standing.late)  # of its workers
+        if standing.presence.state is ProxyState.OFFLINE or not self.is_ahead_of(revision):
+            return replace(standing, late=late)
+        sentence = f"{name} serves revision {revision}, and not {self.revision}"
+        return replace(standing, presence=self.presence(standing.presence, revision), late=(*late, sentence))
 
 
 def presence(

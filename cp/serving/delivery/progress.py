@@ -63,3 +63,8 @@ class ChangeProgress:
 
     nack_reports: tuple[NackReport, ...] = ()
     is_done: bool = False
+    having: tuple[str, ...] = ()
+    """Those who have it, by name, so that a proxy counts once of which several processes tell.
+
+    They are fewer than `have` where another control plane, of an earlier version, counts alone.
+    """

@@ -15,7 +15,7 @@ from cp.serving.instances.envoy_links import outcome_here
 from cp.serving.instances.members import Members
 from cp.serving.instances.peers import ANSWERS_WITHIN, Peers, SilentPeer
 from cp.serving.instances.tokens import InstanceTokens
-from cp.serving.workers.answers import AnsweringObserver, answer_of
+from cp.serving.workers.answers import AnsweringObserver, dated_answer_of
 from cp.serving.workers.messages import error_message, from_message, to_message
 from cp.store.roster import Instance, SeenInstance
 from koguma.v1 import workers_pb2 as pb
@@ -112,13 +112,8 @@ class InstanceCircle:
                 return pb.Answer(status=to_message(await self._status()))
             case "envoy_question":
                 return pb.Answer(envoy_question=await outcome_here(self._links, request.envoy_question))
-            case "presences":
-                revision = self._revision()  # before, so that what follows is of it at the least
-                answer = await answer_of(self._own, request)
-                answer.presences.revision = revision
-                return answer
             case _:
-                return await answer_of(self._own, request)
+                return await dated_answer_of(self._own, request, self._revision)
 
     async def _status(self) -> InstanceStatus:
         return InstanceStatus(self._revision(), len(await self._own.owners()))

@@ -240,12 +240,13 @@ class Fleet:
         of_sources = [(each, source) for source in self._sources.values() if (each := source.statuses.get(proxy))]
         status = combined_status(each for each, _ in of_sources) or ProxyStatus(proxy, ProxyState.OFFLINE, None)
         serving = next((source for each, source in of_sources if each is status), None)
+        state = self._state(status, serving)
         return FleetProxy(
             key=dataplane.key,
             kind=kind_of_proxy(dataplane),
             zone=zone_of(dataplane.document.data),
-            state=self._state(status, serving),
-            since=status.since,
+            state=state,
+            since=status.since if state is status.state else None,  # else it is since when it has less than all
             instance="" if serving is None or status.state not in SEVERITY else serving.instance,
             envoy=status.envoy,
             findings=status.findings + self._findings[dataplane.key],

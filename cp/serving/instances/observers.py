@@ -12,7 +12,16 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from cp.model.names import Key, dataplane_key
-from cp.serving.delivery import ChangeProgress, ChangeReach, Delivery, FleetDelta, NackReport, Presence, ProxyState
+from cp.serving.delivery import (
+    ChangeProgress,
+    ChangeReach,
+    Delivery,
+    FleetDelta,
+    NackReport,
+    Presence,
+    ProxyState,
+    ServedHere,
+)
 from cp.serving.instances.members import Leadership
 from cp.serving.instances.peers import PeerAnswers, Peers
 from cp.serving.workers.answers import AnsweringObserver
@@ -23,12 +32,19 @@ from cp.serving.workers.messages import (
     keys_message,
     nack_reports_of,
     owners_of,
-    presences_of,
     reaches_of,
     to_message,
     versions_message,
 )
-from cp.serving.workers.observers import ProgressRound, combined_presence, progress_of_all
+from cp.serving.workers.observers import (
+    ProgressRound,
+    combined_delivery,
+    combined_presence,
+    combined_progress,
+    delivery_told,
+    presences_told,
+    progress_of_all,
+)
 from koguma.v1 import workers_pb2 as pb
 
 _NOWHERE: Final = Presence(ProxyState.OFFLINE, None, ())
@@ -57,16 +73,15 @@ class FleetRound:
 class SharedObserver:
     """That of this control plane and of its peers."""
 
-    def __init__(self, own: OwnObserver, peers: Peers, revision: Callable[[], int]) -> None:
-        """`revision` is that which we serve."""
-        self._own, self._peers, self._revision = own, peers, revision
+    def __init__(self, own: OwnObserver, peers: Peers, here: Callable[[], ServedHere]) -> None:
+        self._own, self._peers, self._here = own, peers, here
 
     async def presences(self, dataplanes: Iterable[Key]) -> Mapping[Key, Presence]:
         """Who serves less than we do, such as without its database, has proxies that are in sync with that alone."""
-        keys, wanted = list(dataplanes), self._revision()
+        keys, here = list(dataplanes), self._here()
         own, answers = await asyncio.gather(
             self._own.presences(keys),
-            self._peers.ask(pb.Request(presences=keys_message(keys)), partial(_presences_at, wanted)),
+            self._peers.ask(pb.Request(presences=keys_message(keys)), partial(presences_told, here)),
         )
         if not answers.names:
             return own
@@ -93,18 +108,15 @@ class SharedObserver:
         return next(filter(None, (own, *answers.given.values())), "")
 
     async def delivery(self, dataplane: Key) -> Delivery:
+        """The same notion of who is in sync as that of `presences`."""
+        here = self._here()
         own, answers = await asyncio.gather(
             self._own.delivery(dataplane),
-            self._peers.ask(
-                pb.Request(delivery=to_message(dataplane)), lambda answer: from_message(answer.delivery, Delivery)
-            ),
+            self._peers.ask(pb.Request(delivery=to_message(dataplane)), delivery_told),
         )
-        everywhere = [own, *answers.given.values()]
-        streams = tuple(stream for of in everywhere for stream in of.streams)
-        failed = tuple(dict.fromkeys(finding for of in everywhere for finding in of.failed))
-        return Delivery(
-            dataplane, _known(combined_presence(of.presence for of in everywhere), answers), streams, failed
-        )
+        judged = (here.delivery(*each, answers.names[id_]) for id_, each in answers.given.items())
+        combined = combined_delivery(dataplane, [own, *judged])
+        return replace(combined, presence=_known(combined.presence, answers))
 
     async def nack_reports(self) -> Iterable[NackReport]:
         """Those of whom we know."""
@@ -163,7 +175,7 @@ class SharedObserver:
         behind = {id_: progress.revision for id_, progress in of_peers.items() if progress.revision < wanted}
         up_to_date = (own, *(progress for id_, progress in of_peers.items() if id_ not in behind))
         return ProgressRound(
-            [await self._with_moved_proxies(progress) for progress in up_to_date],
+            [await self._with_moved_proxies(combined_progress(up_to_date))],
             [
                 *answers.silent_names,
                 *(f"{answers.names[id_]}, which serves revision {at}" for id_, at in behind.items()),
@@ -171,14 +183,16 @@ class SharedObserver:
         )
 
     async def _with_moved_proxies(self, progress: ChangeProgress) -> ChangeProgress:
-        """With the proxies that left one control plane for another counted where they are."""
+        """With those counted as they are that are connected by now, to whichever control plane."""
         if not progress.gone:
             return progress
         presences = await self.presences(map(dataplane_key, progress.gone))
         states = {proxy: presences[dataplane_key(proxy)].state for proxy in progress.gone}
+        arrived = _of(states, ProxyState.ONLINE)
         return replace(
             progress,
-            have=progress.have + sum(state is ProxyState.ONLINE for state in states.values()),
+            have=progress.have + len(arrived),
+            having=(*progress.having, *arrived),
             waiting=(*progress.waiting, *_of(states, ProxyState.OUT_OF_SYNC, ProxyState.UNKNOWN)),
             refusing=(*progress.refusing, *_of(states, ProxyState.REFUSED)),
             failed=(*progress.failed, *_of(states, ProxyState.FAILED)),
@@ -201,19 +215,6 @@ class ChoresObserver:
 
     async def dataplane_text(self, proxy: str, owner: str) -> str:
         return await self._seen.dataplane_text(proxy, owner)
-
-
-def _presences_at(wanted: int, answer: pb.Answer) -> Mapping[Key, Presence]:
-    """What one that may be behind tells of its proxies. An earlier version does not say what it serves."""
-    presences = presences_of(answer.presences)
-    if not 0 < answer.presences.revision < wanted:
-        return presences
-    return {key: _behind(presence) for key, presence in presences.items()}
-
-
-def _behind(presence: Presence) -> Presence:
-    is_in_sync = presence.state is ProxyState.ONLINE
-    return replace(presence, state=ProxyState.OUT_OF_SYNC) if is_in_sync else presence
 
 
 def _known(presence: Presence, answers: PeerAnswers[Any]) -> Presence:

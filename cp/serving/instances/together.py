@@ -11,6 +11,7 @@ from socket import gethostname
 from cp.metrics import Metrics
 from cp.policies import discover, kinds
 from cp.serving.agent_links import AgentLinks
+from cp.serving.delivery import ServedHere
 from cp.serving.http_server import most_connections
 from cp.serving.instances.circle import InstanceCircle
 from cp.serving.instances.envoy_links import EnvoyLinks
@@ -45,7 +46,7 @@ def instances_met(
     """For as long as the block lasts."""
     tokens = InstanceTokens(SigningKeys(store, kinds(discover())), reconciler.current, members.id)
     peers = Peers(members, tokens, gethostname())
-    observed = SharedObserver(own, peers, partial(_revision, reconciler))
+    observed = SharedObserver(own, peers, partial(served_here, reconciler))
     links = AgentLinks(most_connections() // 2)  # the others are for requests that end
     circle = InstanceCircle(members, peers, tokens, own, links, partial(_revision, reconciler))
     metrics.register("store_writes", "0 while the store refuses writes, else 1", lambda: int(not store.refusal))
@@ -59,5 +60,15 @@ def instances_met(
         peers.close()
 
 
+def served_here(reconciler: Reconciler) -> ServedHere:
+    """What this process serves now."""
+    return ServedHere(_revision(reconciler), partial(_passed_at, reconciler))
+
+
 def _revision(reconciler: Reconciler) -> int:
     return reconciler.world.revision
+
+
+def _passed_at(reconciler: Reconciler, revision: int) -> float | None:
+    later = reconciler.publications.after(revision)
+    return later[0].at if later else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from cp.model.names import Key
@@ -59,6 +59,16 @@ async def answer_of(observer: AnsweringObserver, request: pb.Request) -> pb.Answ
             answer = pb.Answer(nack_reports=nack_reports_message(await observer.nack_reports()))
         case _:
             answer = await _answer_about_all(observer, request)
+    return answer
+
+
+async def dated_answer_of(observer: AnsweringObserver, request: pb.Request, revision: Callable[[], int]) -> pb.Answer:
+    """The same, with the revision that is served."""
+    served = revision()  # before, so that what follows is of it at the least
+    answer = await answer_of(observer, request)
+    answer.revision = served
+    if answer.HasField("presences"):  # where an earlier version looks for it
+        answer.presences.revision = served
     return answer
 
 

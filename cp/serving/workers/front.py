@@ -26,6 +26,10 @@ class WorkersFront:
         return self._reconciler.is_ready and self._crew.is_ready
 
     @property
+    def follows(self) -> bool:
+        return self._reconciler.follows
+
+    @property
     def is_stopping(self) -> bool:
         return self._reconciler.is_stopping
 

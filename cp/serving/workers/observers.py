@@ -17,6 +17,7 @@ from cp.serving.delivery import (
     NackReport,
     Presence,
     ProxyState,
+    ServedHere,
 )
 from cp.serving.workers.crew import Crew, SilentWorkers
 from cp.serving.workers.messages import (
@@ -71,13 +72,14 @@ async def progress_of_all(
 
 
 class CombinedObserver:
-    def __init__(self, crew: Crew) -> None:
-        self._crew = crew
+    def __init__(self, crew: Crew, here: Callable[[], ServedHere]) -> None:
+        """`here` is what the process with the API serves, which follows the store as workers do."""
+        self._crew, self._here = crew, here
 
     async def presences(self, dataplanes: Iterable[Key]) -> Mapping[Key, Presence]:
-        keys = list(dataplanes)
+        keys, here = list(dataplanes), self._here()
         answers = await self._ask(pb.Request(presences=keys_message(keys)))
-        of_workers = [presences_of(answer.presences) for answer in answers]
+        of_workers = [presences_told(here, answer) for answer in answers]
         return {key: combined_presence(presences[key] for presences in of_workers) for key in keys}
 
     async def owners(self) -> Mapping[str, frozenset[str]]:
@@ -92,11 +94,11 @@ class CombinedObserver:
         return next((answer.dataplane_text for answer in answers if answer.dataplane_text), "")
 
     async def delivery(self, dataplane: Key) -> Delivery:
-        answers = await self._ask(pb.Request(delivery=to_message(dataplane)))
-        deliveries = [from_message(answer.delivery, Delivery) for answer in answers]
-        streams = tuple(stream for delivery in deliveries for stream in delivery.streams)
-        failed = tuple(dict.fromkeys(finding for delivery in deliveries for finding in delivery.failed))
-        return Delivery(dataplane, combined_presence(delivery.presence for delivery in deliveries), streams, failed)
+        here = self._here()
+        answers = await self._crew.ask(pb.Request(delivery=to_message(dataplane)))
+        by_worker = {number: delivery_told(answer) for number, answer in answers.items()}
+        judged = (here.delivery(*each, f"worker {number}") for number, each in by_worker.items())
+        return combined_delivery(dataplane, judged)
 
     async def nack_reports(self) -> Iterable[NackReport]:
         answers = await self._ask(pb.Request(nack_reports=pb.Nothing()))
@@ -136,6 +138,29 @@ class CombinedObserver:
         return list((await self._crew.ask(request)).values())
 
 
+def presences_told(here: ServedHere, answer: pb.Answer) -> Mapping[Key, Presence]:
+    """What one tells of its proxies. One of an earlier version says elsewhere what it serves, or nowhere."""
+    served = answer.revision or answer.presences.revision
+    return {key: here.presence(presence, served) for key, presence in presences_of(answer.presences).items()}
+
+
+def delivery_told(answer: pb.Answer) -> tuple[Delivery, int]:
+    """Where a proxy stands, and what is served by the process that tells it."""
+    return from_message(answer.delivery, Delivery), answer.revision
+
+
+def combined_delivery(dataplane: Key, deliveries: Iterable[Delivery]) -> Delivery:
+    """Where a proxy stands with all that serve it."""
+    everywhere = list(deliveries)
+    return Delivery(
+        dataplane,
+        combined_presence(delivery.presence for delivery in everywhere),
+        streams=tuple(stream for delivery in everywhere for stream in delivery.streams),
+        failed=tuple(dict.fromkeys(finding for delivery in everywhere for finding in delivery.failed)),
+        late=tuple(sentence for delivery in everywhere for sentence in delivery.late),
+    )
+
+
 def combined_presence(presences: Iterable[Presence]) -> Presence:
     """Of a proxy with streams to several workers the worst state; of one with none its last connection."""
     of_workers = list(presences)
@@ -154,27 +179,30 @@ _SEVERITY: Final = (ProxyState.UNKNOWN, *SEVERITY)
 
 
 def combined_progress(progress: Iterable[ChangeProgress]) -> ChangeProgress:
-    """How far a change has come everywhere. A proxy that left one worker for another is not gone."""
+    """How far a change has come everywhere. A proxy of which several tell, as it moved between them, counts once."""
     of_workers = list(progress)
-    connected = {proxy for worker in of_workers for proxy in (*worker.refusing, *worker.waiting)}
-    gone = {proxy for worker in of_workers for proxy in worker.gone} - connected
-    have = sum(worker.have for worker in of_workers)
+    waiting = _union(worker.waiting for worker in of_workers)
+    refusing = _union(worker.refusing for worker in of_workers) - waiting
+    having = _union(worker.having for worker in of_workers) - waiting - refusing
+    gone = _union(worker.gone for worker in of_workers) - waiting - refusing - having
+    unnamed = sum(worker.have - len(worker.having) for worker in of_workers)
     return ChangeProgress(
         revision=min((worker.revision for worker in of_workers), default=0),
-        proxies=len(connected | gone) + have,
-        have=have,
-        refusing=_union(worker.refusing for worker in of_workers),
-        waiting=_union(worker.waiting for worker in of_workers),
+        proxies=len(waiting | refusing | having | gone) + unnamed,
+        have=len(having) + unnamed,
+        refusing=tuple(sorted(refusing)),
+        waiting=tuple(sorted(waiting)),
         gone=tuple(sorted(gone)),
-        failed=_union(worker.failed for worker in of_workers),
-        late=_union(worker.late for worker in of_workers),
+        failed=tuple(sorted(_union(worker.failed for worker in of_workers))),
+        late=tuple(sorted(_union(worker.late for worker in of_workers))),
         nack_reports=tuple(report for worker in of_workers for report in worker.nack_reports),
         is_done=True,
+        having=tuple(sorted(having)),
     )
 
 
-def _union(of_workers: Iterable[Iterable[str]]) -> tuple[str, ...]:
-    return tuple(sorted({name for names in of_workers for name in names}))
+def _union(of_workers: Iterable[Iterable[str]]) -> frozenset[str]:
+    return frozenset(name for names in of_workers for name in names)
 
 
 def _unfinished(progress: ChangeProgress) -> ChangeProgress:

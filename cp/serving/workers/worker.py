@@ -15,10 +15,11 @@ from prometheus_client import disable_created_metrics
 from cp import log
 from cp.ads.loop import DrainLoop
 from cp.serving import process
+from cp.serving.forgetting import forgetting
 from cp.serving.public_keys import offline_keys
 from cp.serving.serve import ProxyDoor, ProxyServing, certificate_kept, proxies_served, worker_trust
 from cp.serving.storage import store_of
-from cp.serving.workers.answers import answer_of
+from cp.serving.workers.answers import dated_answer_of
 from cp.serving.workers.link import BrokenFrame, ProcessLink
 from cp.serving.workers.messages import settings_of
 from koguma.v1 import workers_pb2 as pb
@@ -54,7 +55,8 @@ class Worker:
             case "metrics":
                 return pb.Answer(metrics=(await self.serving).metrics.text())
             case _:
-                return await answer_of((await self.serving).observer, request)
+                serving = await self.serving
+                return await dated_answer_of(serving.observer, request, lambda: serving.reconciler.world.revision)
 
 
 async def work(end: socket.socket) -> None:
@@ -82,6 +84,7 @@ async def _serving(worker: Worker, order: pb.Serve) -> AsyncIterator[None]:
             settings = settings_of(order.settings)
             log.configure(settings.log_level, settings.log_format, file=settings.log_file)
             store = await stack.enter_async_context(store_of(settings))
+            await stack.enter_async_context(forgetting(settings, store))  # of a folder each process has its own history
             certificate = await stack.enter_async_context(certificate_kept(settings, is_owner=False))
             door = ProxyDoor(certificate, offline_keys(settings))
             serving = await stack.enter_async_context(

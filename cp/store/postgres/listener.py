@@ -9,16 +9,13 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterator
-from datetime import datetime
 from typing import Any, Final, TypeAlias
 
-import structlog
-
-from cp.store.clock import Clock
 from cp.store.feed import RevisionSignal
-from cp.store.port import Unusable
+from cp.store.port import StoreUnreachable
 from cp.store.postgres import rows
 from cp.store.postgres.connections import Connection, Database
+from cp.store.postgres.contact import Contact
 
 BACKSTOP: Final = 5.0
 """Seconds after which we look even if we heard of nothing: a connection can die without a word."""
@@ -33,10 +30,15 @@ class RevisionListener:
     """Publishes news for as long as it runs."""
 
     def __init__(
-        self, database: Database, newest: NewestRevision, news: RevisionSignal, clock: Clock, backstop: float = BACKSTOP
+        self,
+        database: Database,
+        newest: NewestRevision,
+        news: RevisionSignal,
+        contact: Contact,
+        backstop: float = BACKSTOP,
     ) -> None:
         """`newest` raises `Unusable` if what is there cannot be followed."""
-        self._database, self._newest, self._news, self._clock = database, newest, news, clock
+        self._database, self._newest, self._news, self._contact = database, newest, news, contact
         self._backstop = backstop
         self._wake = asyncio.Event()
         self._seen = -1
@@ -44,8 +46,6 @@ class RevisionListener:
         """It listens, or knows that it cannot."""
 
         self.is_listening = False
-        self.outage: tuple[datetime, str] | None = None
-        """Since when the database is away, and why it is now."""
 
     async def run(self) -> None:
         """Listen until cancelled."""
@@ -54,12 +54,12 @@ class RevisionListener:
             try:
                 await self._listen()
             except Exception as error:  # noqa: BLE001  # whatever it is: proxies are served on, and it is tried again
-                if self.outage is None and self.is_listening:
-                    waits = pauses()  # it may be this one connection: try at once
-                    self.is_listening = False
-                    continue
-                self.is_listening = False
-                self._note(error)
+                if self.is_listening:
+                    waits, self.is_listening = pauses(), False
+                    if self._contact.away is None and _is_cut(error):
+                        continue  # it may be this one connection: try at once
+                self.begun.set()
+                self._contact.lose(error)
                 await asyncio.sleep(next(waits))
 
     def look(self) -> None:
@@ -81,14 +81,14 @@ class RevisionListener:
                 await self._until_woken(connection)
 
     async def _look(self, connection: Connection) -> None:
+        losses = self._contact.losses
         newest = await self._newest(connection)
         self.is_listening = True
         self.begun.set()
-        if self.outage is not None:
-            since, _ = self.outage
-            self.outage = None
-            structlog.get_logger().info("store.reachable", away_since=since.isoformat())
-        if newest != self._seen:
+        if self._contact.losses != losses:  # somebody has found out meanwhile what we did not see yet
+            self._wake.set()
+        elif newest != self._seen or self._contact.away is not None:
+            self._contact.regain()
             self._seen = newest
             self._news.publish()
 
@@ -98,7 +98,7 @@ class RevisionListener:
         except TimeoutError:
             return
         if connection.is_closed():
-            raise Unusable("the connection was cut")
+            raise StoreUnreachable("the connection was cut")
 
     def _heard(self, *_: Any) -> None:
         self._news.publish()
@@ -106,12 +106,10 @@ class RevisionListener:
     def _woken(self, *_: Any) -> None:
         self._wake.set()
 
-    def _note(self, error: Exception) -> None:
-        self.begun.set()
-        since, reason = self.outage or (self._clock(), "")
-        if reason != str(error):  # it may be another one than at the beginning, and is what is to be mended now
-            self.outage = since, str(error)
-            structlog.get_logger().warning("store.unreachable", reason=str(error), away_since=since.isoformat())
+
+def _is_cut(error: Exception) -> bool:
+    """Whether a connection was cut, which one connection may be. Silence and what is not for us are of the database."""
+    return isinstance(error, StoreUnreachable) and not isinstance(error.__cause__, TimeoutError)
 
 
 def pauses() -> Iterator[float]:

@@ -17,6 +17,9 @@ T = TypeVar("T")
 _REPORT: Final = """
     WITH forgotten AS (
         DELETE FROM koguma.instances WHERE id <> $1 AND seen < clock_timestamp() - $8::interval
+    ), dated AS (
+        UPDATE koguma.instances SET seen = clock_timestamp()
+        WHERE id <> $1 AND seen > clock_timestamp() AND seen <= '9000-01-01'
     )
     INSERT INTO koguma.instances (id, name, address, authority, version, started, revision, seen)
     VALUES ($1, $2, $3, $4, $5, $6, $7, clock_timestamp())

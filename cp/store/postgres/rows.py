@@ -114,6 +114,32 @@ _RECORD: Final = f"""
 """
 
 
+_ELDEST: Final = """
+    SELECT c.at FROM koguma.changes c, koguma.head
+    WHERE c.revision > head.oldest ORDER BY c.revision, c.position LIMIT 1
+"""
+# The rows of the last write stay without their documents, as its mark is needed.
+_FORGET: Final = f"""
+    WITH eldest AS (
+        SELECT c.revision FROM koguma.changes c, koguma.head
+        WHERE c.position = 0 AND c.revision > head.oldest AND c.revision <= head.oldest + {_FORGOTTEN_AT_ONCE}
+            AND c.at >= $1
+        ORDER BY c.revision LIMIT 1
+    ), forgotten AS (
+        SELECT head.revision AS newest, least(
+            coalesce((SELECT revision - 1 FROM eldest), head.revision), head.oldest + {_FORGOTTEN_AT_ONCE}
+        ) AS revision FROM koguma.head
+    ), forgetting AS (
+        DELETE FROM koguma.changes c USING forgotten
+        WHERE c.revision <= forgotten.revision AND c.revision < forgotten.newest
+    ), emptying AS (
+        UPDATE koguma.changes c SET before = NULL, before_source = NULL, after = NULL, after_source = NULL
+        FROM forgotten WHERE c.revision = forgotten.newest AND c.revision = forgotten.revision
+    )
+    UPDATE koguma.head SET oldest = forgotten.revision FROM forgotten
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Head:
     """Where a store has come to."""
@@ -208,13 +234,25 @@ async def _newest(
         return []
     values = [*(() if key is None else _names(key)), *(() if before is None else (before,)), limit]
     conditions = [
+        "c.revision > (SELECT oldest FROM koguma.head)",
         *([] if key is None else ["(c.type, c.mesh, c.name) = ($1, $2, $3)"]),
         *([] if before is None else [f"c.revision < ${len(values) - 1}"]),
     ]
-    where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
+    where = f"WHERE {' AND '.join(conditions)}"
     order = f"ORDER BY c.revision DESC, c.position DESC LIMIT ${len(values)}"
     rows: list[Record] = await connection.fetch(f"SELECT {columns_of} {where} {order}", *values)
     return rows
+
+
+async def eldest(connection: Connection) -> datetime | None:
+    """When the first change was made that is kept; None if none is."""
+    at: datetime | None = await connection.fetchval(_ELDEST)
+    return at
+
+
+async def forget_before(connection: Connection, moment: datetime) -> None:
+    """Forget the beginning of the log that is older than a moment, or a part of it. Nobody is told."""
+    await connection.execute(_FORGET, moment)
 
 
 def _note_columns(row: Record) -> NoteColumns:

@@ -22,6 +22,7 @@ from cp.store.encryption import DocumentCodec, DocumentState
 from cp.store.port import Unusable
 from cp.store.postgres.address import DatabaseAddress
 from cp.store.postgres.connections import Connection
+from cp.store.postgres.rows import CHANNEL
 
 _HINT: Final = (
     "set KOGUMA_SECRETS_KEY_FILE, copy the store to a second database with `koguma store copy`, and start all control "
@@ -30,7 +31,12 @@ _HINT: Final = (
 _HINT_OLD_KEY: Final = (
     "apply them again with a change, or copy the store to a second database with `koguma store copy`,"
 )
-_NOTE_KEY: Final = "INSERT INTO koguma.secrets_keys (fingerprint, id) VALUES ($1, $2) ON CONFLICT DO NOTHING"
+_NOTE_KEY: Final = """
+    WITH noted AS (
+        INSERT INTO koguma.secrets_keys (fingerprint, id) VALUES ($1, $2) ON CONFLICT DO NOTHING RETURNING id
+    )
+    SELECT pg_notify($3, '') FROM noted
+"""
 _ENCRYPTED: Final = "SELECT type, mesh, name, data::text FROM koguma.documents WHERE left(data::text, 1) <> '{'"
 
 
@@ -85,9 +91,9 @@ class SecretsInDatabase:
 
 
 async def note_key(connection: Connection, codec: DocumentCodec) -> None:
-    """Note with which key secrets are encrypted from now on."""
+    """Note with which key secrets are encrypted from now on. Others look whether they have it."""
     if codec.keys.first is not None:
-        await connection.execute(_NOTE_KEY, codec.keys.first.fingerprint, codec.keys.first.id)
+        await connection.execute(_NOTE_KEY, codec.keys.first.fingerprint, codec.keys.first.id, CHANNEL)
 
 
 def must_share_a_key(noted: Sequence[str] | None, address: DatabaseAddress, codec: DocumentCodec) -> None:

@@ -16,7 +16,6 @@ from uuid import UUID, uuid4
 
 import structlog
 
-from cp.model.moments import timestamp
 from cp.model.names import Key
 from cp.store import outcome
 from cp.store.at_rest import NO_SECRETS, SecretsPolicy
@@ -48,6 +47,7 @@ from cp.store.port import (
 from cp.store.postgres import rows
 from cp.store.postgres.address import DatabaseAddress
 from cp.store.postgres.connections import LOST, Connection, Database, terminate
+from cp.store.postgres.contact import Contact, Reader
 from cp.store.postgres.listener import BACKSTOP, RevisionListener, pauses
 from cp.store.postgres.roster import PostgresRoster, terms_of
 from cp.store.postgres.rows import EncodedChange, Forgetting, Head
@@ -95,7 +95,8 @@ class PostgresStore:
         self._timeline = Timeline()
         self.roster = PostgresRoster(self._ask)
         self._news, self._refusals = RevisionSignal(), WriteRefusals()
-        self._listener = RevisionListener(database, self._look, self._news, clock, backstop)
+        self._contact = Contact(clock)
+        self._listener = RevisionListener(database, self._look, self._news, self._contact, backstop)
         self._stack = AsyncExitStack()
         self._tasks: list[asyncio.Task[None]] = []
         self._closed = False
@@ -146,6 +147,7 @@ class PostgresStore:
         while number is None:
             asked = self._timeline.seen
             head, documents = await self._ask(partial(rows.everything, known=asked.revision))
+            self._must_understand(head)
             number = self._note(asked, head)
         self._timeline.note_read(head.revision, number)
         stored = await self._decoded(documents)
@@ -183,6 +185,18 @@ class PostgresStore:
             self._news.publish()  # else we hear of it as all others do
         return revision
 
+    async def forget(self) -> None:
+        if self._kept_age is None:
+            return
+        moment = self._clock() - self._kept_age
+        while (at := await self._ask(rows.eldest)) is not None and at < moment:
+            await self._ask(partial(self._forget, moment))
+
+    async def _forget(self, moment: datetime, connection: Connection) -> None:
+        async with connection.transaction():
+            self._must_understand(await rows.locked_head(connection))
+            await rows.forget_before(connection, moment)
+
     async def _commit(self, together: Sequence[QueuedWrite]) -> Sequence[WriteResult]:
         mark = uuid4()
         results: list[WriteResult] = []
@@ -193,12 +207,17 @@ class PostgresStore:
         return results
 
     def follow(self, since: int) -> AsyncIterator[ChangeBatch]:
-        return follow(self._news, since, partial(self._after, number=self._timeline.begin(since)))
+        return self._followed(since, self._timeline.begin(since))
+
+    async def _followed(self, since: int, number: int) -> AsyncIterator[ChangeBatch]:
+        with self._contact.reading() as reader:
+            async for batch in follow(self._news, since, partial(self._after, number=number, reader=reader)):
+                yield batch
 
     @property
     def outage(self) -> str:
-        """Since when the database is away, and why; empty while it is there."""
-        return "" if self._listener.outage is None else _outage_text(*self._listener.outage)
+        """Since when the database is away or not read, and why; empty while it is there and all who follow read it."""
+        return self._contact.text
 
     @property
     def refusal(self) -> str:
@@ -241,15 +260,15 @@ class PostgresStore:
             except StoreUnreachable as error:
                 self._listener.look()
                 is_silent = isinstance(error.__cause__, TimeoutError)
-                if left == 1 or is_silent or self._listener.outage is not None:
+                if left == 1 or is_silent or self._contact.away is not None:
                     raise
         raise AssertionError
 
     def _must_be_there(self) -> None:
         if self._closed:
             raise Closed
-        if self._listener.outage is not None:
-            raise StoreUnreachable(_outage_text(*self._listener.outage))
+        if self._contact.away is not None:
+            raise StoreUnreachable(self._contact.text)
 
     async def _write(
         self, together: Sequence[QueuedWrite], mark: UUID, results: list[WriteResult], connection: Connection
@@ -289,9 +308,17 @@ class PostgresStore:
         return number
 
     def _must_understand(self, head: Head) -> None:
-        """A newer version may have brought the tables up to date while this one serves, or begun to encrypt."""
-        must_be_compatible(head.compatible_with, self._known, str(self._database.address))
-        must_share_a_key(head.secrets_keys, self._database.address, self._codec)
+        """A newer version may have brought the tables up to date while this one serves, or begun to encrypt.
+
+        Whoever finds that out, nothing can be followed from then on.
+        """
+        try:
+            must_be_compatible(head.compatible_with, self._known, str(self._database.address))
+            must_share_a_key(head.secrets_keys, self._database.address, self._codec)
+        except Unusable as error:
+            self._contact.lose(error)
+            self._listener.look()
+            raise
 
     async def _changed(
         self, together: Sequence[QueuedWrite], mark: UUID, connection: Connection
@@ -373,14 +400,16 @@ class PostgresStore:
                 await asyncio.sleep(pause)
         raise AssertionError
 
-    async def _after(self, since: int, number: int) -> ChangeBatch | None:
+    async def _after(self, since: int, number: int, reader: Reader) -> ChangeBatch | None:
         if self._closed:
             raise Closed
-        asked = self._timeline.seen
+        self._contact.note_reader(reader)
+        asked, losses = self._timeline.seen, self._contact.losses
         try:
             head, changes = await self._ask(partial(rows.after, revision=since, known=asked.revision))
             self._must_understand(head)
-        except Unusable:  # whoever follows waits until it is there again
+        except Unusable as error:  # whoever follows waits until it is there again
+            self._contact.lose_reader(reader, error)
             await asyncio.sleep(_PAUSE)
             self._listener.expect_more()
             return None
@@ -390,7 +419,9 @@ class PostgresStore:
             return None
         if answered != number or not head.oldest <= since <= head.revision:
             raise Outdated(since, head.oldest, head.revision)
+        reader.given_at = losses
         if since == head.revision:
+            self._contact.note_reader(reader)
             return None
         findings = self._secrets.findings_after(changes, head.revision)
         return ChangeBatch(head.revision, await self._changes(changes), findings)
@@ -438,7 +469,3 @@ def _make(change: Change, held: dict[Key, Stored]) -> None:
     stored = outcome.stored(change, held.pop(change.key, None))
     if stored is not None:
         held[change.key] = stored
-
-
-def _outage_text(since: datetime, reason: str) -> str:
-    return f"the store is away since {timestamp(since)}: {reason}; what was read before stays in force"
