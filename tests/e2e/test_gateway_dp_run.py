@@ -18,7 +18,7 @@ from tests.support.control_plane import KOGUMA
 from tests.support.edge import all_to
 from tests.support.envoy import envoy_binary
 from tests.support.load import Calls
-from tests.support.loopback import Address
+from tests.support.loopback import SAME_PORT, Address
 from tests.support.mesh import Proxy, listener, mesh_gateway, mesh_service
 from tests.support.playground import Playground
 from tests.support.processes import Running
@@ -27,12 +27,11 @@ from tests.support.waiting import eventually
 pytestmark = pytest.mark.envoy
 
 DRAIN = 2.0
-PORT = 21000
 
 
 @pytest.fixture(scope="module")
 def mesh(empty_mesh: Playground) -> Playground:
-    empty_mesh.control_plane.apply(mesh_service("web"), all_to("web"), mesh_gateway("edge", listener(PORT)))
+    empty_mesh.control_plane.apply(mesh_service("web"), all_to("web"), mesh_gateway("edge", listener(SAME_PORT)))
     empty_mesh.service("web")
     empty_mesh.ready()
     return empty_mesh
@@ -50,7 +49,7 @@ def dp_run(mesh: Playground, proxy: Proxy, folder: Path) -> Iterator[Running]:
 
 
 def entrance(proxy: Proxy) -> Address:
-    return Address(proxy.host, PORT)
+    return Address(proxy.host, SAME_PORT)
 
 
 class Client:

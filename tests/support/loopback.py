@@ -7,6 +7,9 @@ from functools import cache
 from typing import Final, NamedTuple
 
 LOCK_PORT: Final = 20999
+SAME_PORT: Final = 20998
+"""Given away to nobody: for what has one port on several hosts."""
+
 FIRST_PORT: Final = 21000
 LAST_PORT: Final = 32000
 """Below the ports that the kernel gives to outgoing connections."""
