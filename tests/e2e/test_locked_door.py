@@ -152,7 +152,9 @@ def test_a_token_that_is_replaced_in_its_file_opens_the_door_again(mesh: Playgro
     proxy = Proxy("rotated", "client", backends=("backend",))
     (file := tmp_path / "token").write_text(token("rotated", jti="first") + "\n")
     log, work = tmp_path / "log", tmp_path / "work"
-    with Running(command(mesh, proxy, tmp_path, "--dataplane-token-file", str(file)), log) as running:
+    # Proxies of the tests before may come back for all that anybody knows, so it drains for as long as it may.
+    options = ("--dataplane-token-file", str(file), "--drain-time", "2s")
+    with Running(command(mesh, proxy, tmp_path, *options), log) as running:
 
         def serves() -> bool:
             running.check()

@@ -15,7 +15,7 @@ from cp.model.document import Document, Source
 from cp.model.names import Key, proxy_id
 from cp.policies import kinds
 from cp.resources.world import World
-from cp.serving.delivery import BACK_WITHIN, GONE_AFTER, ChangeProgress, Presence, ProxyState
+from cp.serving.delivery import BACK_WITHIN, BREAK, GONE_AFTER, ChangeProgress, Presence, ProxyState
 from cp.serving.instances.returns import ReturnWatch, WholeProgress, whole_progress
 from cp.store.port import Delete
 from tests.random_mesh import MESH
@@ -227,7 +227,8 @@ class Standing:
 
 
 OFFLINE = Presence(ProxyState.OFFLINE, None, ())
-LEFT = Presence(ProxyState.OFFLINE, None, (record(0.0, BEGUN + DAY),))
+LEFT_EARLY = Presence(ProxyState.OFFLINE, None, (record(0.0, BEGUN + 1),))
+LEFT_LATE = Presence(ProxyState.OFFLINE, None, (record(0.0, BEGUN + DAY),))
 
 
 @pytest.mark.parametrize(
@@ -235,8 +236,10 @@ LEFT = Presence(ProxyState.OFFLINE, None, (record(0.0, BEGUN + DAY),))
     [
         (OFFLINE, BEGUN + BACK_WITHIN - 1, True),
         (OFFLINE, BEGUN + BACK_WITHIN, False),
-        (LEFT, BEGUN + DAY + GONE_AFTER - 1, True),
-        (LEFT, BEGUN + DAY + GONE_AFTER, False),
+        (LEFT_EARLY, BEGUN + GONE_AFTER, True),  # while control planes come and go
+        (LEFT_EARLY, BEGUN + GONE_AFTER + 1, False),
+        (LEFT_LATE, BEGUN + DAY + BREAK - 1, True),
+        (LEFT_LATE, BEGUN + DAY + BREAK, False),
         (Presence(ProxyState.OUT_OF_SYNC, 1.0, (record(BEGUN),)), BEGUN, False),  # who counts it knows more
         (Presence(ProxyState.ONLINE, 1.0, (record(BEGUN),)), BEGUN, False),
         (Presence(ProxyState.UNKNOWN, None, ()), BEGUN, False),  # who is silent is named by himself

@@ -1,6 +1,7 @@
 """What each proxy was sent and how it answered, with the policies behind what it NACKed."""
 
 from cp.serving.delivery.attendance import BACK_WITHIN as BACK_WITHIN
+from cp.serving.delivery.attendance import BREAK as BREAK
 from cp.serving.delivery.attendance import GONE_AFTER as GONE_AFTER
 from cp.serving.delivery.attendance import Attendance as Attendance
 from cp.serving.delivery.attendance import is_awaited as is_awaited

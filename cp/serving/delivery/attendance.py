@@ -10,6 +10,9 @@ from cp.serving.delivery.delivery import Presence, ProxyState
 GONE_AFTER: Final = 20.0
 """Seconds for which a proxy may be away: a control plane that ends takes its streams along."""
 
+BREAK: Final = 4.0
+"""Seconds of it where no control plane has gone: an Envoy tries again at once, and then every second or so."""
+
 BACK_WITHIN: Final = 45.0
 """Seconds in which proxies come back when a control plane has begun, or gone: an Envoy tries again within 30."""
 
@@ -46,5 +49,6 @@ def is_awaited(presence: Presence, now: float, alike_for: float) -> bool:
 
 def _may_come_back(presence: Presence, now: float, alike_for: float) -> bool:
     """Whether a proxy that is not connected is expected. A control plane that has gone took its memory along."""
+    are_settled = alike_for >= BACK_WITHIN
     left = [record.until for record in presence.connections if record.until is not None]
-    return now < max(left) + GONE_AFTER if left else alike_for < BACK_WITHIN
+    return now < max(left) + (BREAK if are_settled else GONE_AFTER) if left else not are_settled
