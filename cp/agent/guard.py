@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 from cp.agent.lock_note import note
 
@@ -28,22 +28,41 @@ _PATIENCE: Final = 5.0
 _EVERY: Final = 0.05
 
 
+class Guard:
+    """The guard, as `koguma dp run` sees it."""
+
+    def __init__(self, pipe: IO[bytes]) -> None:
+        self._pipe = pipe
+        self._has_orders = False
+
+    def give(self, orders: Mapping[str, Any]) -> None:
+        """What is to be carried out if this process is killed."""
+        self._has_orders = True
+        with suppress(OSError):
+            self._pipe.write(json.dumps(orders).encode() + b"\n")
+            self._pipe.flush()
+
+    def dismiss(self) -> None:
+        with suppress(OSError):
+            self._pipe.write(_OVER if self._has_orders else b"")
+            self._pipe.close()
+
+
 @contextmanager
-def guarded_envoy(orders: Mapping[str, Any], lock: int) -> Iterator[None]:
-    """While this lasts: if this process is killed, a guard carries out the orders, and holds the lock until it has."""
+def standing_guard(lock: int) -> Iterator[Guard]:
+    """While this lasts: if this process is killed, a guard carries out its orders, and holds the lock until it has.
+
+    It stands there before Envoy does, so that it has its orders as soon as Envoy has a process id.
+    """
     command = [sys.executable, "-P", "-m", "cp.agent.guard", str(lock)]  # -P: nothing is imported from this folder
-    guard = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[lock], start_new_session=True)
-    assert guard.stdin is not None, "a pipe was asked for"  # noqa: S101
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[lock], start_new_session=True)
+    assert process.stdin is not None, "a pipe was asked for"  # noqa: S101
+    guard = Guard(process.stdin)
     try:
-        with suppress(OSError):
-            guard.stdin.write(json.dumps(orders).encode() + b"\n")
-            guard.stdin.flush()
-        yield
+        yield guard
     finally:
-        with suppress(OSError):
-            guard.stdin.write(_OVER)
-            guard.stdin.close()
-        guard.wait()
+        guard.dismiss()
+        process.wait()
 
 
 def end(pid: int) -> None:

@@ -179,19 +179,18 @@ def _supervised(
     """Run Envoy until it ends, with all that the agent does meanwhile."""
     key, sinks = secrets.token_hex(16), LogSinks(_say)
     _say(f"starting {command[0]}; its admin interface: {drain.admin.where}")
-    with supervise.started(command, {envelope.VARIABLE: key}) as child:
-        orders = {
-            "envoy": child.pid,
-            "bootstrap": bootstrap,
-            "address": membership.address,
-            "credentials": asdict(membership.credentials),
-            "joining": asdict(membership.joining),
-            "seconds": drain.seconds,
-        }
+    orders = {
+        "bootstrap": bootstrap,
+        "address": membership.address,
+        "credentials": asdict(membership.credentials),
+        "joining": asdict(membership.joining),
+        "seconds": drain.seconds,
+    }
+    with guard.standing_guard(lock) as standing, supervise.started(command, {envelope.VARIABLE: key}) as child:
+        standing.give({"envoy": child.pid, **orders})
         folder = Path(membership.joining.work_dir)
         with (
             work_folder.envoy_note(folder, child.pid),
-            guard.guarded_envoy(orders, lock),
             forwarded_output(supervise.output(child), key, sinks, sys.stdout.buffer),
             readiness.announced_readiness(drain.admin, _say, membership.enter),
             pushed_metrics(drain.admin, bootstrap, _say),
