@@ -87,6 +87,7 @@ def test_two_control_planes_make_one_mesh_and_outlive_their_database(
     eventually(lambda: stored(one) == "9s")
 
 
+@pytest.mark.long
 def test_the_feed_tells_that_the_database_is_away_and_afterwards_of_what_was_written(
     pair: tuple[ControlPlane, ControlPlane], server: PostgresServer
 ) -> None:

@@ -167,6 +167,7 @@ def test_a_collector_is_sent_every_request(mesh: Playground, backend: Address, c
         assert {record.body.kvlist_value.values[0].value.string_value for record in collector.logs} == {"/collected"}
 
 
+@pytest.mark.long
 def test_a_collector_that_is_referred_to_can_move(mesh: Playground, backend: Address) -> None:
     otel = {"backendRef": REFERENCE, "body": "%REQ(:PATH)%", "attributes": [{"key": "who", "value": WHO}]}
     default = {"backends": [{"openTelemetry": otel}]}

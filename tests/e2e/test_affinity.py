@@ -35,6 +35,7 @@ def backend(mesh: Playground) -> Address:
     return mesh.proxies["web"].outbound()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("weights", [(90, 10), (10, 90), (1, 1)])
 def test_each_group_gets_its_weight(mesh: Playground, backend: Address, weights: tuple[int, int]) -> None:
     rack, row = weights

@@ -115,6 +115,7 @@ def test_a_root_is_rolled_although_the_control_plane_is_killed(tmp_path: Path, w
         control_plane.delete(mesh("ca-2").data)  # what we made for it holds it in place no more than its defaults
 
 
+@pytest.mark.long
 def test_a_folder_of_files_provides_an_authority(tmp_path: Path) -> None:
     folder = tmp_path / "resources"
     folder.mkdir()

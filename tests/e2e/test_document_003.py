@@ -214,6 +214,7 @@ async def _stored(path: Path) -> None:
     await store.close()
 
 
+@pytest.mark.long
 def test_a_mesh_of_before_is_served_the_same_whoever_writes_it_again(tmp_path: Path) -> None:
     """As those do who keep it in Terraform, in a file that names no engine."""
     asyncio.run(_stored(tmp_path / "koguma.db"))

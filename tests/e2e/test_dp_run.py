@@ -90,6 +90,7 @@ def test_lines_of_access_logs_go_to_their_addresses(
             assert 'koguma":' not in output
 
 
+@pytest.mark.long
 def test_a_collector_of_lines_that_was_away_gets_what_was_written_meanwhile(
     mesh: Playground, proxy: tuple[Proxy, Running], tmp_path: Path
 ) -> None:

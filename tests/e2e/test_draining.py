@@ -297,6 +297,7 @@ def test_a_proxy_whose_koguma_is_killed_is_drained_all_the_same(
     load.goes_on()
 
 
+@pytest.mark.long
 def test_an_envoy_that_was_left_with_nobody_to_watch_over_it_is_drained_before_the_next_one_starts(
     mesh: Playground, load: Load, goes: Workloads, run: Run, tmp_path: Path
 ) -> None:
@@ -319,6 +320,7 @@ def killed_with_its_guard(run: Run) -> None:
         process.kill()
 
 
+@pytest.mark.long
 def test_a_proxy_whose_dataplane_is_deleted_loses_nothing(
     koguma: Koguma, load: Load, goes: Workloads, run: Run
 ) -> None:
@@ -330,6 +332,7 @@ def test_a_proxy_whose_dataplane_is_deleted_loses_nothing(
     load.goes_on()
 
 
+@pytest.mark.long
 def test_a_proxy_that_moves_to_another_address_loses_nothing(
     mesh: Playground, load: Load, goes: Workloads, run: Run, tmp_path: Path
 ) -> None:
@@ -375,6 +378,7 @@ def test_a_connection_over_tcp_goes_on_until_the_drain_time_is_over(
     assert float(drained.split()[-2]) >= DRAIN * 0.9
 
 
+@pytest.mark.long
 def test_a_proxy_that_vanishes_with_all_that_watched_over_it_takes_its_dataplane_with_it(
     mesh: Playground, goes: Workloads, tmp_path: Path
 ) -> None:

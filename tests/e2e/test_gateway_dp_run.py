@@ -93,6 +93,7 @@ def _first_open(gateways: Sequence[Address]) -> http.client.HTTPConnection:
     raise ConnectionRefusedError(f"none of {gateways} lets anybody in")
 
 
+@pytest.mark.long
 def test_a_gateway_that_ends_loses_no_request_and_takes_its_dataplane_with_it(mesh: Playground, tmp_path: Path) -> None:
     going, staying = (Proxy(name, "edge", gateway="BUILTIN") for name in ("going", "staying"))
     mesh.services["web"].on("/slow", delay=DRAIN / 2)

@@ -143,6 +143,7 @@ def test_all_faults_that_fit_a_source_act(mesh: Playground, mobile: Address, des
     eventually(lambda: {call(mobile).status for _ in range(10)} == {200})
 
 
+@pytest.mark.long
 def test_what_is_too_much_for_a_service_is_turned_away(mesh: Playground, mobile: Address, desktop: Address) -> None:
     thresholds = {"maxConnections": 1, "maxPendingRequests": 1, "maxRequests": 1}
     with mesh.having(legacy("CircuitBreaker", "few", {"thresholds": thresholds}, MOBILE, BACKEND)):

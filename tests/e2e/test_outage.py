@@ -82,6 +82,7 @@ def test_a_time_without_a_control_plane_costs_no_request_and_resends_nothing(
     assert taken == [("default.frontend", "routes")]
 
 
+@pytest.mark.long
 def test_a_write_right_before_a_power_cut_is_in_force_after_it(mesh: Playground) -> None:
     mesh.control_plane.apply(on_route("3s"))
     mesh.control_plane.kill()

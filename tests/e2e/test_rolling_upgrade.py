@@ -105,6 +105,7 @@ def with_another_step(store: StoreKind, folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.long
 def test_an_upgrade_over_a_migration_and_back_costs_no_request_and_no_edit(
     installations: Installations, store: StoreKind, tmp_path: Path
 ) -> None:

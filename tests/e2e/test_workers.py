@@ -130,6 +130,7 @@ def test_it_ends_as_a_whole_when_it_is_told_to(tmp_path: Path) -> None:
         assert not [one for one in there if not has_ended(one)]
 
 
+@pytest.mark.long
 def test_workers_do_not_outlive_who_started_them(tmp_path: Path) -> None:
     with ControlPlane(tmp_path, f"sqlite:///{tmp_path}/koguma.db", KOGUMA_WORKERS="2") as control_plane:
         there = workers(control_plane)

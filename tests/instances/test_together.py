@@ -188,6 +188,7 @@ def test_nobody_else_is_answered(pair: tuple[ControlPlane, ControlPlane]) -> Non
         assert answer.status_code == 401
 
 
+@pytest.mark.long
 def test_over_tls_each_trusts_whom_the_store_names(tmp_path: Path) -> None:
     """Each has made an authority of its own."""
     with ExitStack() as stack:

@@ -56,6 +56,7 @@ def test_before_proxies_have_come_back_nobody_says_that_a_change_reaches_none(
         eventually(partial(all_are_online, alone), within=20)
 
 
+@pytest.mark.long
 def test_who_comes_back_while_one_waits_has_it_in_the_end(alone: ControlPlane) -> None:
     alone.kill()
     alone.start().ready()
@@ -95,6 +96,7 @@ def test_whom_a_rollout_holds_is_waited_for_until_it_has_gone_back(alone: Contro
         assert rollout(alone)["state"] == "RolledBack"
 
 
+@pytest.mark.long
 def test_of_what_a_rollout_changes_it_is_said_who_is_served_something_else(alone: ControlPlane, tmp_path: Path) -> None:
     koguma, file = Koguma(alone.api.url), written(tmp_path, "9s")
     with connected(*fakes(alone.ads, *NAMES)):
@@ -117,6 +119,7 @@ def test_of_what_a_rollout_changes_it_is_said_who_is_served_something_else(alone
         assert koguma("apply", "-f", file, "--wait").status == 0
 
 
+@pytest.mark.long
 def test_the_write_that_ends_a_good_rollout_has_reached_all_of_its_proxies(alone: ControlPlane) -> None:
     with connected(*fakes(alone.ads, *NAMES)):
         eventually(partial(all_are_online, alone), within=20)

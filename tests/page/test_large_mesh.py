@@ -6,11 +6,14 @@ import re
 from functools import partial
 from typing import Any, Final
 
+import pytest
 from playwright.sync_api import Page, expect
 from playwright.sync_api import Route as PlaywrightRoute
 
 from tests.page.test_mesh_and_changes import fulfilled, row
 from tests.support.browser import Visit
+
+pytestmark = pytest.mark.long
 
 MANY: Final = 500
 NOTED: Final = "rollout 7 of mesh default is under way: step 1 of 2 (1), 1 of 2 proxies, holding"

@@ -89,6 +89,7 @@ def heap(page: Page) -> str:
     return "".join(chunks)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "address",
     [
@@ -117,6 +118,7 @@ def test_after_signing_out_nothing_is_seen_or_held_of_what_was_shown(
     assert "first" not in seen(page)
 
 
+@pytest.mark.long
 def test_what_may_not_be_read_any_more_is_not_shown_any_more(
     window: Visit, control_plane: ControlPlane, rights: Path
 ) -> None:
@@ -147,6 +149,7 @@ def test_with_a_token_that_is_not_taken_any_more_all_that_was_shown_is_gone(
     assert "first" not in seen(page)
 
 
+@pytest.mark.long
 def test_what_the_next_reader_waits_for_is_not_shown_as_the_last_one_knew_it(
     window: Visit, control_plane: ControlPlane
 ) -> None:
@@ -169,6 +172,7 @@ def test_what_the_next_reader_waits_for_is_not_shown_as_the_last_one_knew_it(
     expect(page.locator("main")).to_contain_text("secondmesh")
 
 
+@pytest.mark.long
 def test_an_answer_that_comes_late_is_not_shown_to_the_next_reader(window: Visit, control_plane: ControlPlane) -> None:
     late: list[tuple[Route, Any]] = []
     page = window.open("/gui/fleet")

@@ -12,6 +12,8 @@ from tests.page.test_views import PROXY
 from tests.page.test_what_is_not_known import PROBLEM
 from tests.support.browser import Visit
 
+pytestmark = pytest.mark.long
+
 COLUMNS: Final = ["name", "state", "since", "kind", "zone", "instance", "envoy", "findings", "tags"]
 
 

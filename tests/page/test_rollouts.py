@@ -67,6 +67,7 @@ def test_a_proxy_tells_that_it_is_served_what_is_not_stored(window: Visit, held:
     assert not window.violations()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("view", ["mesh", "policies"])
 def test_what_is_stored_is_said_to_be_that_while_a_rollout_is_under_way(
     view: str, window: Visit, mesh: Playground, held: int

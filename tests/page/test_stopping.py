@@ -13,6 +13,8 @@ from playwright.sync_api import Browser, expect
 from tests.support.browser import visit
 from tests.support.playground import Playground, playground
 
+pytestmark = pytest.mark.long
+
 WATCH = (
     "new MutationObserver(() => { window.saidOffline ||= [...document.querySelectorAll('main td')]"
     ".some((cell) => cell.textContent.includes('offline')); })"

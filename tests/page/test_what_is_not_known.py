@@ -17,6 +17,8 @@ from tests.page.test_mesh_and_changes import fulfilled
 from tests.page.test_views import CALL, PROXY
 from tests.support.browser import Visit
 
+pytestmark = pytest.mark.long
+
 BROKEN: Final = (
     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n3\r\n:\n\n\r\n"
 )

@@ -328,6 +328,7 @@ def test_neither_checks_of_health_nor_logs_of_keys_lead_anywhere(tmp_path: Path)
     assert (events.exists(), keys.exists()) == (False, False)
 
 
+@pytest.mark.long
 def test_an_envoy_that_is_shown_what_takes_all_memory_ends_before_others_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scratch, "_MEMORY", 400 * 1024**2)
     large = {"minimumRingSize": 8 * 1024**2, "maximumRingSize": 8 * 1024**2}

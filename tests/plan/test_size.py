@@ -71,6 +71,7 @@ def differences(answer: bytes) -> list[dict[str, Any]]:
     return of_mesh
 
 
+@pytest.mark.long
 def test_a_list_of_thousands_of_elements_is_told_once() -> None:
     scope = scope_of(trace(TAGS, "a"), trace(TAGS, "b"))
     tracemalloc.start()

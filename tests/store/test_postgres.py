@@ -845,6 +845,7 @@ def test_a_write_that_is_committed_while_the_store_is_closed_is_told_its_revisio
     run(scenario())
 
 
+@pytest.mark.long
 def test_a_write_that_the_end_of_the_store_overtakes_is_told_to_be_uncertain(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

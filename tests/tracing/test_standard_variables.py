@@ -15,6 +15,7 @@ from tests.support.waiting import eventually
 SECRET = "Bearer 51f0c2"  # of a test
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_the_standard_variables_set_up_traces_and_their_headers_are_told_to_the_collector_alone(
     tmp_path: Path, workers: str
