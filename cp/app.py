@@ -205,8 +205,8 @@ def _rereading(store: Store, settings: Settings, keeper: AccessKeeper) -> Callab
     rereads += [keeper.reread] if settings.access_file is not None else []
 
     def reread() -> None:
-        for each in rereads:
-            each()
+        for reread_file in rereads:
+            reread_file()
 
     return reread if rereads else None
 

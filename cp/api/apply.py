@@ -305,7 +305,7 @@ def _outcomes(report: ValidationReport, there: Mapping[Key, Stored], world: Worl
         warnings.setdefault(warning.resource, []).append(str(warning))
     for key, sentence in released(report.documents, there):
         warnings.setdefault(key, []).append(sentence)
-    changed = (each.key for each in report.documents if not is_same(there.get(each.key), each))
+    changed = (document.key for document in report.documents if not is_same(there.get(document.key), document))
     for key, sentence in ended_by_write(world, changed).items():
         warnings.setdefault(key, []).append(sentence)
     for document in report.documents:

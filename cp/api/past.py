@@ -126,7 +126,7 @@ class PastHandler:
 
         def answer(checkpoint: Checkpoint) -> dict[str, Any]:
             worlds = self._world(past, earlier), self._world(past, later)
-            meshes = sorted({each.name for world in worlds for each in world.table("Mesh")})
+            meshes = sorted({resource.name for world in worlds for resource in world.table("Mesh")})
             if mesh and mesh not in meshes:
                 raise not_found("Mesh", mesh, meshes)
             looked_into = [name for name in meshes if mesh in {"", name} and caller.may_compare(name)]

@@ -85,7 +85,7 @@ def _unreadable(key: Key) -> Finding:
 
 def without_contents(contents: Contents) -> Sequence[Key]:
     """What is stored at a revision and not told, as nothing of it can be decrypted."""
-    keys = {each.resource for each in contents.findings if each.code == UNREADABLE}
+    keys = {finding.resource for finding in contents.findings if finding.code == UNREADABLE}
     return sorted(key for key in keys - {held.document.key for held in contents.stored} if key is not None)
 
 

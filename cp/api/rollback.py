@@ -267,7 +267,7 @@ def _gone_with_meshes(writes: Sequence[Put | Delete], held: Mapping[Key, Stored]
 def _faults(documents: Iterable[Document], kinds: Kinds) -> Iterator[Finding]:
     """What was valid once need not be valid for this version."""
     for document in documents:
-        yield from (each for each in parse(document, kinds).findings() if each.severity is Severity.ERROR)
+        yield from (finding for finding in parse(document, kinds).findings() if finding.severity is Severity.ERROR)
 
 
 def _astray(plan: RollbackPlan, held: Mapping[Key, Stored], caller: ApiCaller) -> Iterator[Finding]:

@@ -140,7 +140,8 @@ def _of_files(
     """The plan of a control plane for what would be applied."""
     documents = valid_documents(files, variables)
     texts = [
-        (each.text, each.location) for each in sorted(documents, key=lambda each: each.document.key.type != "Mesh")
+        (file_document.text, file_document.location)
+        for file_document in sorted(documents, key=lambda file_document: file_document.key.type != "Mesh")
     ]
     with api.client() as client:
         further = ({} if with_findings else {"findings": "false"}) | ({"preflight": "true"} if push.preflight else {})
@@ -152,7 +153,7 @@ def _of_files(
     return {
         **answer["plan"],
         **of_envoy,
-        "unchanged": sum(each["outcome"] == "Unchanged" for each in answer["resources"]),
+        "unchanged": sum(resource["outcome"] == "Unchanged" for resource in answer["resources"]),
     }
 
 

@@ -162,7 +162,7 @@ def _services(proxy: CompiledProxy) -> Iterable[str]:
     """The services that a proxy calls by their tags, or to which its routes lead."""
     called = [result.address.destination for result in proxy.proxy_class.outbounds.values()]
     reached = [backend.destination for backend in proxy.proxy_class.backends.values()]
-    return dict.fromkeys(each.service for each in (*called, *reached) if not each.is_real)
+    return dict.fromkeys(destination.service for destination in (*called, *reached) if not destination.is_real)
 
 
 def _routes(proxy: CompiledProxy, service: str) -> Iterator[Origin]:

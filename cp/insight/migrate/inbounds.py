@@ -60,13 +60,13 @@ def faults(scene: Scene, policies: Sequence[Resource]) -> list[PolicyDraft]:
     by_tags: dict[Tags, list[tuple[int, Choice]]] = {}
     for number, choice in enumerate(choices):
         by_tags.setdefault(choice.tags, []).append((-number, choice))
-    fitting = ((tags, each) for tags in contest.tags for of in contest.weaker(tags) for each in by_tags[of])
+    fitting = ((tags, choice) for tags in contest.tags for of in contest.weaker(tags) for choice in by_tags[of])
     together = groupby(bounded(fitting, MOST_ITEMS), key=lambda pair: pair[0])
-    return [_faults(scene, tags, [each for _, each in pairs]) for tags, pairs in together]
+    return [_faults(scene, tags, [choice for _, choice in pairs]) for tags, pairs in together]
 
 
 def _faults(scene: Scene, tags: Tags, choices: Iterable[tuple[int, Choice]]) -> PolicyDraft:
-    fitting = [choice for _, choice in sorted(choices, key=lambda each: (each[1].strength, each[0]))]
+    fitting = [choice for _, choice in sorted(choices, key=lambda choice: (choice[1].strength, choice[0]))]
     policies = {choice.policy.key: choice.policy for choice in fitting}.values()
     items = [
         (of_client, conf_of(scene, "MeshFaultInjection", policy, ALL))

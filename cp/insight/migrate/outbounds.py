@@ -91,7 +91,7 @@ def _holding(choices: Sequence[Choice], services: Sequence[str]) -> Iterator[Hol
     contest = Contest(choices)
     for tags in contest.tags:
         of_all, of_tags = contest.winner(tags), contest.services(tags)
-        for service in services if ALL in of_tags else [each for each in services if each in of_tags]:
+        for service in services if ALL in of_tags else [service for service in services if service in of_tags]:
             chosen = contest.winner(tags, service)
             if chosen is None:
                 continue

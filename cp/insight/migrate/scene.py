@@ -43,7 +43,7 @@ class Scene:
     @property
     def usual_protocol(self) -> str:
         """The protocol that most services speak."""
-        return max(Counter(sorted(self.services.values())).items(), key=lambda each: each[1], default=(_USUAL, 0))[0]
+        return max(Counter(sorted(self.services.values())).items(), key=lambda entry: entry[1], default=(_USUAL, 0))[0]
 
     @property
     def samples(self) -> Sequence[str]:

@@ -68,7 +68,7 @@ def translations(scene: Scene) -> Iterator[Translation]:
     yield from of_kinds
     mesh = scene.world.mesh(scene.mesh)
     # What has a name is called as before under either engine.
-    is_last = all(each.is_done for each in of_kinds if each.kind != VIRTUAL_OUTBOUND)
+    is_last = all(translation.is_done for translation in of_kinds if translation.kind != VIRTUAL_OUTBOUND)
     if mesh is not None and mesh.data.get(ENGINE) == "Legacy" and is_last:
         document = replace(mesh.document, data={**mesh.document.data, ENGINE: "TargetRef"})
         yield Translation(mesh.type, (mesh,), (document,), {document.key: document.key})

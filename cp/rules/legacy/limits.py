@@ -61,7 +61,7 @@ def _names(services: Table) -> tuple[str, ...]:
 
 def _holding(limits: Iterable[Resource], service: str, proxy: DataplaneProfile) -> Resource | None:
     ranked = [(rank, limit.source.created, limit) for limit in limits for rank in _rank(limit, service, proxy)]
-    return max(ranked, key=lambda each: each[:2], default=(Rank(), "", None))[2]
+    return max(ranked, key=lambda ranking: ranking[:2], default=(Rank(), "", None))[2]
 
 
 def _rank(limit: Resource, service: str, proxy: DataplaneProfile) -> Iterator[Rank]:

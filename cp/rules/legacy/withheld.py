@@ -71,7 +71,7 @@ class _Permission(Memo[World, Key, Resource | None]):
             for permission in permissions
             if (rank := best_rank(selectors_of(permission.data, "destinations"), [tags])) is not None
         ]
-        return max(ranked, key=lambda each: each[:2])[2] if ranked else None
+        return max(ranked, key=lambda ranking: ranking[:2])[2] if ranked else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -213,7 +213,7 @@ class Fleet:
         if before is not None and world.revision < before.revision:  # an older copy has taken the place of the store
             self.id = _new_id()
         self._world = world
-        meshes = {mesh.name for each in (world, before) if each is not None for mesh in each.table("Mesh")}
+        meshes = {mesh.name for side in (world, before) if side is not None for mesh in side.table("Mesh")}
         for mesh in meshes:
             table = world.table(_DATAPLANE, mesh)
             changed: Iterable[Resource] = table if before is None else table.differing(before.table(_DATAPLANE, mesh))
@@ -237,9 +237,9 @@ class Fleet:
 
     def _proxy(self, dataplane: Resource) -> FleetProxy:
         proxy = proxy_id(dataplane.key)
-        of_sources = [(each, source) for source in self._sources.values() if (each := source.statuses.get(proxy))]
-        status = combined_status(each for each, _ in of_sources) or ProxyStatus(proxy, ProxyState.OFFLINE, None)
-        serving = next((source for each, source in of_sources if each is status), None)
+        of_sources = [(known, source) for source in self._sources.values() if (known := source.statuses.get(proxy))]
+        status = combined_status(known for known, _ in of_sources) or ProxyStatus(proxy, ProxyState.OFFLINE, None)
+        serving = next((source for known, source in of_sources if known is status), None)
         state = self._state(status, serving)
         return FleetProxy(
             key=dataplane.key,

@@ -114,7 +114,7 @@ class SharedObserver:
             self._own.delivery(dataplane),
             self._peers.ask(pb.Request(delivery=to_message(dataplane)), delivery_told),
         )
-        judged = (here.delivery(*each, answers.names[id_]) for id_, each in answers.given.items())
+        judged = (here.delivery(*answer, answers.names[id_]) for id_, answer in answers.given.items())
         combined = combined_delivery(dataplane, [own, *judged])
         return replace(combined, presence=_known(combined.presence, answers))
 

@@ -199,7 +199,9 @@ class RolloutKeeper:
 
     async def _compare(self, rollout: RolloutInForce, watch: StepWatch) -> None:
         """Check that nobody wrote what the rollout changes. Raises `Conflict`."""
-        in_force = tuple(ByIdentity(rollout.world.get(each.key(rollout.mesh))) for each in rollout.spec.resources)
+        in_force = tuple(
+            ByIdentity(rollout.world.get(resource.key(rollout.mesh))) for resource in rollout.spec.resources
+        )
         if watch.based_on == in_force:
             return
         for resource in rollout.spec.resources:
@@ -264,7 +266,7 @@ class RolloutKeeper:
         self, rollout: RolloutInForce, watch: StepWatch, presences: Mapping[Key, Presence]
     ) -> list[ReachedProxy]:
         dataplanes = list(rollout.world.table("Dataplane", rollout.mesh))
-        clients = (each.key for each in dataplanes if is_grpc_client(each))
+        clients = (dataplane.key for dataplane in dataplanes if is_grpc_client(dataplane))
         certified = frozenset(key for key in clients if presences[key].finds_certificates)
         worlds, true_of = (rollout.world, rollout.candidate.world), (rollout.basis, certified)
         if watch.reached is None or watch.reached[0] != true_of:
@@ -273,7 +275,9 @@ class RolloutKeeper:
         return watch.reached[1]
 
     async def _presences(self, rollout: RolloutInForce) -> Mapping[Key, Presence]:
-        return await self._proxies.presences(each.key for each in rollout.world.table("Dataplane", rollout.mesh))
+        return await self._proxies.presences(
+            dataplane.key for dataplane in rollout.world.table("Dataplane", rollout.mesh)
+        )
 
     async def _begin(self, rollout: RolloutInForce, spec: RolloutSpec) -> None:
         """The counters are read before anybody is sent anything. Where they cannot be, nobody is."""
@@ -303,7 +307,7 @@ class RolloutKeeper:
         stored = await self._store.get(rollout.key)
         if stored is None or stored.document != rollout.candidate.rollout.document:
             return ["the control plane itself"]
-        progress = [each async for each in self._proxies.progress([stored.revision], [], 0.0)][-1]
+        progress = [progress async for progress in self._proxies.progress([stored.revision], [], 0.0)][-1]
         if progress.revision < stored.revision:
             return ["a control plane"]
         silent = (name for name in progress.waiting if rollout.world.get(dataplane_key(name)) is None)

@@ -97,7 +97,7 @@ class CombinedObserver:
         here = self._here()
         answers = await self._crew.ask(pb.Request(delivery=to_message(dataplane)))
         by_worker = {number: delivery_told(answer) for number, answer in answers.items()}
-        judged = (here.delivery(*each, f"worker {number}") for number, each in by_worker.items())
+        judged = (here.delivery(*answer, f"worker {number}") for number, answer in by_worker.items())
         return combined_delivery(dataplane, judged)
 
     async def nack_reports(self) -> Iterable[NackReport]:
