@@ -12,7 +12,7 @@ from cp.api.collaborators import Collaborators
 from cp.api.delivery_data import delivery_data
 from cp.api.envoy_json import as_data
 from cp.api.grpc_clients import is_certified_client
-from cp.api.near import not_found
+from cp.api.near import must_have_mesh, not_found
 from cp.api.paging import Page, cut, page
 from cp.api.policy_delivery import policy_delivery
 from cp.api.rollouts import proposals, rollout_note
@@ -133,8 +133,7 @@ class InspectHandler:
 
     def _resource(self, world: World, request: Request, kind: Kind) -> Resource:
         mesh, name = request.path_params["mesh"], request.path_params["name"]
-        if world.mesh(mesh) is None:
-            raise not_found("Mesh", mesh, (mesh_resource.name for mesh_resource in world.table("Mesh")))
+        must_have_mesh(world, mesh)
         table = world.table(kind.name, mesh)
         resource = table.get(name)
         if resource is None:
