@@ -18,7 +18,7 @@ GLOSSARY: Final = ROOT / "docs/glossary.md"
 BANNED: Final = frozenset(
     {
         *("one", "ones", "found", "some", "said", "it", "its", "rest", "ours", "theirs", "what", "who", "told"),
-        *("each", "every", "those", "these", "others", "thing", "things"),
+        *("each", "every", "those", "these", "others", "thing", "things", "there"),
         *("doubt", "again", "apart", "even", "take_back"),
     }
 )

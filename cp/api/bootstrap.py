@@ -231,7 +231,7 @@ class BootstrapHandler:
 
     async def _mesh_near(self, request: Request, mesh: str) -> str:
         contents = await self._api.contents(request)
-        known = (held.document.key.name for held in contents.stored if held.document.key.type == _MESH)
+        known = (stored.document.key.name for stored in contents.stored if stored.document.key.type == _MESH)
         return await self._api.works.resources.do(request, lambda _: instead(mesh, known))
 
     async def _dataplane(
@@ -255,8 +255,8 @@ class BootstrapHandler:
 
     async def _dataplane_names(self, request: Request, mesh: str) -> Iterable[str]:
         contents = await self._api.contents(request)
-        keys = (held.document.key for held in contents.stored)
-        return (held.name for held in keys if (held.type, held.mesh) == (_DATAPLANE, mesh))
+        keys = (stored.document.key for stored in contents.stored)
+        return (key.name for key in keys if (key.type, key.mesh) == (_DATAPLANE, mesh))
 
     def _must_admit(
         self, claims: DataplaneClaims, wanted: BootstrapRequest, documents: Iterable[Document], world: World

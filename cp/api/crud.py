@@ -89,7 +89,7 @@ class ResourceHandler:
         kind, key = self._named(request)
         reveals = _reveals(request, kind)
         is_past = AT in request.query_params
-        stored = await (self._there_at(request, key) if is_past else self._there(request, key))
+        stored = await (self._existing_at(request, key) if is_past else self._existing(request, key))
         form, data = request.query_params.get("format", ""), stored.document.data
         answer = await self._api.works.resources.json(
             request, lambda _: _shown(payload(stored, kind, form, reveals=reveals), is_past), is_small=is_small(data)
@@ -121,7 +121,7 @@ class ResourceHandler:
         plural, mesh = request.path_params["plural"], request.path_params.get("mesh")
         name = request.path_params.get("name", OVERVIEW)
         if mesh is not None:
-            await self._mesh_there(request, mesh)
+            await self._must_have_mesh(request, mesh)
         if name != OVERVIEW:
             raise not_found(KUMA_ONLY[plural], name, (), "Koguma does not have this type of Kuma's")
         return JSONResponse({"total": 0, "items": [], "next": None})
@@ -129,7 +129,7 @@ class ResourceHandler:
     async def readable(self, request: Request, mesh: str | None) -> Contents:
         """Everything that is stored, or an answer that says that there is no such mesh."""
         if mesh is not None:
-            await self._mesh_there(request, mesh)
+            await self._must_have_mesh(request, mesh)
         return await self._api.contents(request)
 
     async def _readable_at(self, request: Request, mesh: str | None) -> Contents:
@@ -141,21 +141,21 @@ class ResourceHandler:
             raise not_found("Mesh", mesh, meshes)
         return contents
 
-    async def _there_at(self, request: Request, key: Key) -> Stored:
+    async def _existing_at(self, request: Request, key: Key) -> Stored:
         contents = await self._readable_at(request, key.mesh or None)
 
-        def stored(_: Checkpoint) -> Stored:
-            for held in contents.stored:
-                if held.document.key == key:
-                    return held
+        def search(_: Checkpoint) -> Stored:
+            for stored in contents.stored:
+                if stored.document.key == key:
+                    return stored
             must_be_known(contents, key)
             raise not_found(key.type, key.name, _names_of(contents, key.type, key.mesh))
 
-        return await self._api.works.resources.do(request, stored)
+        return await self._api.works.resources.do(request, search)
 
-    async def there(self, request: Request, kind: Kind, mesh: str, name: str) -> Stored:
+    async def existing(self, request: Request, kind: Kind, mesh: str, name: str) -> Stored:
         """One resource, or an answer with what is near."""
-        return await self._there(request, Key(kind.name, mesh, name))
+        return await self._existing(request, Key(kind.name, mesh, name))
 
     async def put(self, request: Request) -> Response:
         is_dry = is_dry_run(request)
@@ -208,8 +208,8 @@ class ResourceHandler:
     async def _plan(
         self, request: Request, writes: Sequence[Put | Delete], outcomes: Sequence[Mapping[str, Any]]
     ) -> Response:
-        there = await self._stored(request) if is_looked_ahead(request) else {}
-        plan = await self._planner.answer(request, writes, there)
+        stored_by_key = await self._stored(request) if is_looked_ahead(request) else {}
+        plan = await self._planner.answer(request, writes, stored_by_key)
         return await self._api.works.resources.json(request, lambda _: {"resources": list(outcomes), **plan})
 
     async def _stored(self, request: Request) -> Mapping[Key, Stored]:
@@ -242,7 +242,7 @@ class ResourceHandler:
             caller_of(request).must_be_administrator(f"delete {key}, which says whom proxies trust")
         if key.type == ROLLOUT_KIND:
             must_be_for_people([key])
-        stored = await self._there(request, key)
+        stored = await self._existing(request, key)
         members = await self._members(stored.document, request) if kind.name == _MESH else []
         deletion = Delete(key, _owned(request, stored) or _based_on(request, stored))
         if is_dry:
@@ -284,7 +284,7 @@ class ResourceHandler:
 
     async def _to_write(self, document: Document, request: Request) -> tuple[Put, Stored | None]:
         """How a document is to be written now, and what is there. Raises `ApiError` if the caller may not."""
-        before = await self._held(request, document.key)
+        before = await self._stored_or_none(request, document.key)
         caller = caller_of(request)
         known = None if before is None else before.document
         caller.must(decisions_on_sources(caller, self._api.kinds, document, known))
@@ -335,13 +335,13 @@ class ResourceHandler:
             raise not_found("path", request.url.path, (), f"write /meshes/MESH/{kind.plural}/NAME")
         return kind, Key(kind.name, mesh, request.path_params["name"])
 
-    async def _there(self, request: Request, key: Key) -> Stored:
-        stored = await self._held(request, key)
+    async def _existing(self, request: Request, key: Key) -> Stored:
+        stored = await self._stored_or_none(request, key)
         if stored is None:
             raise not_found(key.type, key.name, await self._names(request, key.type, key.mesh))
         return stored
 
-    async def _held(self, request: Request, key: Key) -> Stored | None:
+    async def _stored_or_none(self, request: Request, key: Key) -> Stored | None:
         """What is stored of a name, or an answer that says that there is no such mesh. It is read at one time."""
         mesh = Key(_MESH, "", key.mesh)
         stored_by_key = await self._store.find(key, mesh)
@@ -349,7 +349,7 @@ class ResourceHandler:
             raise await self._no_mesh(request, key.mesh)
         return stored_by_key.get(key)
 
-    async def _mesh_there(self, request: Request, mesh: str) -> None:
+    async def _must_have_mesh(self, request: Request, mesh: str) -> None:
         if await self._store.get(Key(_MESH, "", mesh)) is None:
             raise await self._no_mesh(request, mesh)
 

@@ -46,7 +46,7 @@ class OverviewHandler:
 
     async def by_name(self, request: Request) -> Response:
         mesh, name = request.path_params["mesh"], request.path_params["name"]
-        stored = await self._crud.there(request, self._kind, mesh, name)
+        stored = await self._crud.existing(request, self._kind, mesh, name)
         key, world = stored.document.key, await self._api.state.current()
         seen = await self._api.observed.presences([key])
         answer = await self._api.works.resources.json(request, lambda _: self._overview(stored, seen[key]))

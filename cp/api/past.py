@@ -214,8 +214,8 @@ async def history_page(
 
 def _must_have_been(mesh: str, past: RecentPast, caller: ApiCaller) -> None:
     """Raises `ApiError` for a mesh that is nowhere: its name is wrong."""
-    stored = (held.document.key for held in past.contents.stored)
-    meshes = {key.name for key in stored if key.type == "Mesh" and caller.may_read_key(key)}
+    keys = (stored.document.key for stored in past.contents.stored)
+    meshes = {key.name for key in keys if key.type == "Mesh" and caller.may_read_key(key)}
     if mesh not in meshes:
         raise not_found("Mesh", mesh, meshes)
 

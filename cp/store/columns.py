@@ -84,9 +84,17 @@ class NoteColumns:
     is_same: bool
 
     def note(self, codec: DocumentCodec) -> ChangeNote:
-        there = self.before is not None, self.after is not None
         known = all(codec.knows_key(side) for side in (self.before, self.after) if side is not None)
-        return ChangeNote(self.revision, self.key, self.at, self.author, *there, self.is_same, not known)
+        return ChangeNote(
+            self.revision,
+            self.key,
+            self.at,
+            self.author,
+            self.before is not None,
+            self.after is not None,
+            self.is_same,
+            not known,
+        )
 
 
 def written(document: Document | None, codec: DocumentCodec) -> tuple[str | None, str | None]:
