@@ -29,7 +29,7 @@ from cp.serving.delivery.nacks import grouped as grouped
 from cp.serving.delivery.nacks import sentence as sentence
 from cp.serving.delivery.progress import ChangeProgress as ChangeProgress
 from cp.serving.delivery.progress import ChangeStanding as ChangeStanding
-from cp.serving.delivery.progress import stand as stand
+from cp.serving.delivery.progress import change_standing as change_standing
 from cp.serving.delivery.reach import ChangeReach as ChangeReach
 from cp.serving.delivery.reach import CombinedReach as CombinedReach
 from cp.serving.delivery.reach import combined_reach as combined_reach
