@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from cp.insight.migrate.documents import PolicyDraft
-from cp.insight.migrate.scene import Scene
+from cp.insight.migrate.facts import MeshFacts
 from cp.insight.migrate.selection import Tags
 from cp.resources.dataplane import SERVICE_TAG, ZONE_TAG
 from cp.resources.kinds import LegacyConf
@@ -28,10 +28,10 @@ _CARRIED_BY_ALL: Final = (SERVICE_TAG, ZONE_TAG)
 """The tags that every gateway has."""
 
 
-def drafts(scene: Scene, routes: Sequence[Resource]) -> list[PolicyDraft]:
+def drafts(facts: MeshFacts, routes: Sequence[Resource]) -> list[PolicyDraft]:
     """A policy for each route, selector and MeshGateway of which it can select a listener."""
     by_name: dict[str, list[Resource]] = {}
-    for gateway in scene.world.table(GATEWAY, scene.mesh):
+    for gateway in facts.world.table(GATEWAY, facts.mesh):
         by_name.setdefault(gateway.display_name, []).append(gateway)
     return [draft for name, gateways in sorted(by_name.items()) for draft in _of_gateways(name, gateways, routes)]
 

@@ -15,8 +15,8 @@ from cp.insight.comparison import (
     differs_in_names_alone,
 )
 from cp.insight.fields import ChangedField
+from cp.insight.migrate.facts import MeshFacts, facts_of
 from cp.insight.migrate.gateway_routes import routes_of_proxy
-from cp.insight.migrate.scene import Scene, scene
 from cp.insight.migrate.translation import Translation, translations
 from cp.model.document import Document
 from cp.model.failure import Failure
@@ -32,7 +32,7 @@ _SIDES: Final = 2
 """Resources that are compared at a time; each is read for several questions."""
 
 _SHORT: Final = {"MeshTrafficPermission": "mtp"}
-Translate: TypeAlias = Callable[[Scene], Iterable[Translation]]
+Translate: TypeAlias = Callable[[MeshFacts], Iterable[Translation]]
 """Which policies are written in another way: legacy ones, if nothing else is said."""
 
 _Change: TypeAlias = tuple[Key, str, str]
@@ -112,7 +112,7 @@ def migration(
 ) -> Migration:
     """How a mesh can be moved to other policies, and what proxies would be served then that is different."""
     before = _Side.of(world, mesh, policies)
-    of_kinds = tuple(translate(scene(world, mesh, policies, before.proxies.values())))
+    of_kinds = tuple(translate(facts_of(world, mesh, policies, before.proxies.values())))
     done = [translation for translation in of_kinds if translation.is_done]
     after = _Side.of(moved(world, done), mesh, policies)
     changes = dict(_changes(before, after))
