@@ -37,7 +37,7 @@ from cp.serving.exposure import exposures
 from cp.serving.forgetting import forgetting
 from cp.serving.http_server import address, http_served
 from cp.serving.instances.members import Members
-from cp.serving.instances.together import InstanceParts, instances_met, served_here
+from cp.serving.instances.together import InstanceParts, instances_met, own_revision
 from cp.serving.preflight.preflight import Preflight
 from cp.serving.public_keys import offline_keys
 from cp.serving.reconcile import Reconciler
@@ -275,7 +275,7 @@ async def _in_workers(settings: Settings, store: Store, members: Members) -> Asy
                 of_workers = {str(number): answer.metrics for number, answer in answers.items()}
                 return combined_text({"api": hub.metrics.text()} | of_workers)
 
-            observer = CombinedObserver(crew, partial(served_here, reconciler))
+            observer = CombinedObserver(crew, partial(own_revision, reconciler))
             with instances_met(members, store, observer, reconciler, hub.metrics) as together:
                 trust = trust_keeper(settings, store, reconciler, together.observed, together.store_for_chores)
                 state = WorkersFront(reconciler, crew)

@@ -8,9 +8,9 @@ from cp.serving.delivery.causes import CauseFinder as CauseFinder
 from cp.serving.delivery.causes import PolicyPart as PolicyPart
 from cp.serving.delivery.causes import ResourceCauses as ResourceCauses
 from cp.serving.delivery.delivery import Delivery as Delivery
+from cp.serving.delivery.delivery import OwnRevision as OwnRevision
 from cp.serving.delivery.delivery import Presence as Presence
 from cp.serving.delivery.delivery import ProxyState as ProxyState
-from cp.serving.delivery.delivery import ServedHere as ServedHere
 from cp.serving.delivery.delivery import StandingNack as StandingNack
 from cp.serving.delivery.delivery import delivery as delivery
 from cp.serving.delivery.delivery import nacked_since as nacked_since

@@ -117,8 +117,8 @@ class Presence:
 
 
 @dataclass(frozen=True, slots=True)
-class ServedHere:
-    """What is served by the process that asks others: it knows by that whose proxies are behind."""
+class OwnRevision:
+    """What the process that asks others serves itself: by that it knows whose proxies are behind."""
 
     revision: int
     passed_at: Callable[[int], float | None]
@@ -128,13 +128,13 @@ class ServedHere:
         """Not of 0, which stands for an earlier version that does not say what it serves."""
         return 0 < revision < self.revision
 
-    def presence(self, seen: Presence, revision: int) -> Presence:
+    def presence(self, reported: Presence, revision: int) -> Presence:
         """A presence as a process told it that serves a revision. What is in sync with less than all is not."""
-        if seen.state is not ProxyState.ONLINE or not self.is_ahead_of(revision):
-            return seen
+        if reported.state is not ProxyState.ONLINE or not self.is_ahead_of(revision):
+            return reported
         passed_at = self.passed_at(revision)
-        since = None if passed_at is None else max(passed_at, seen.since or passed_at)
-        return replace(seen, state=ProxyState.OUT_OF_SYNC, since=since)
+        since = None if passed_at is None else max(passed_at, reported.since or passed_at)
+        return replace(reported, state=ProxyState.OUT_OF_SYNC, since=since)
 
     def delivery(self, standing: Delivery, revision: int, name: str) -> Delivery:
         """A delivery as the process of that name told it."""

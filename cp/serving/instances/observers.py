@@ -18,9 +18,9 @@ from cp.serving.delivery import (
     Delivery,
     FleetDelta,
     NackReport,
+    OwnRevision,
     Presence,
     ProxyState,
-    ServedHere,
 )
 from cp.serving.instances.members import Leadership
 from cp.serving.instances.peers import PeerAnswers, Peers
@@ -41,8 +41,8 @@ from cp.serving.workers.observers import (
     combined_delivery,
     combined_presence,
     combined_progress,
-    delivery_told,
-    presences_told,
+    delivery_and_revision,
+    judged_presences,
     progress_of_all,
 )
 from koguma.v1 import workers_pb2 as pb
@@ -73,15 +73,15 @@ class FleetRound:
 class SharedObserver:
     """That of this control plane and of its peers."""
 
-    def __init__(self, own: OwnObserver, peers: Peers, here: Callable[[], ServedHere]) -> None:
-        self._own, self._peers, self._here = own, peers, here
+    def __init__(self, own: OwnObserver, peers: Peers, own_revision: Callable[[], OwnRevision]) -> None:
+        self._own, self._peers, self._own_revision = own, peers, own_revision
 
     async def presences(self, dataplanes: Iterable[Key]) -> Mapping[Key, Presence]:
         """Who serves less than we do, such as without its database, has proxies that are in sync with that alone."""
-        keys, here = list(dataplanes), self._here()
+        keys, own_revision = list(dataplanes), self._own_revision()
         own, answers = await asyncio.gather(
             self._own.presences(keys),
-            self._peers.ask(pb.Request(presences=keys_message(keys)), partial(presences_told, here)),
+            self._peers.ask(pb.Request(presences=keys_message(keys)), partial(judged_presences, own_revision)),
         )
         if not answers.names:
             return own
@@ -109,12 +109,12 @@ class SharedObserver:
 
     async def delivery(self, dataplane: Key) -> Delivery:
         """The same notion of who is in sync as that of `presences`."""
-        here = self._here()
+        own_revision = self._own_revision()
         own, answers = await asyncio.gather(
             self._own.delivery(dataplane),
-            self._peers.ask(pb.Request(delivery=to_message(dataplane)), delivery_told),
+            self._peers.ask(pb.Request(delivery=to_message(dataplane)), delivery_and_revision),
         )
-        judged = (here.delivery(*answer, answers.names[id_]) for id_, answer in answers.given.items())
+        judged = (own_revision.delivery(*answer, answers.names[id_]) for id_, answer in answers.given.items())
         combined = combined_delivery(dataplane, [own, *judged])
         return replace(combined, presence=_known(combined.presence, answers))
 
@@ -207,14 +207,14 @@ class ChoresObserver:
         self._own, self._shared, self._leadership = own, shared, leadership
 
     @property
-    def _seen(self) -> AnsweringObserver | SharedObserver:
+    def _observer(self) -> AnsweringObserver | SharedObserver:
         return self._own if self._leadership.fence is None else self._shared
 
     async def owners(self) -> Mapping[str, frozenset[str]]:
-        return await self._seen.owners()
+        return await self._observer.owners()
 
     async def dataplane_text(self, proxy: str, owner: str) -> str:
-        return await self._seen.dataplane_text(proxy, owner)
+        return await self._observer.dataplane_text(proxy, owner)
 
 
 def _known(presence: Presence, answers: PeerAnswers[Any]) -> Presence:

@@ -154,11 +154,11 @@ class Peers:
 
     async def find_overdue(self) -> None:
         """Ask those that say nothing any longer in the store: they may have lost the store alone, and serve."""
-        seen = await self._members.seen()
-        self._forget_all_but({"", *(member.instance.id for member in seen)})
-        silent = [member for member in seen if member.silence >= LEASE]
-        answers = await asyncio.gather(*(self._is_alive(member.instance) for member in silent))
-        self._members.overdue = {member.instance.id for member, alive in zip(silent, answers, strict=True) if alive}
+        entries = await self._members.entries()
+        self._forget_all_but({"", *(entry.instance.id for entry in entries)})
+        silent = [entry for entry in entries if entry.silence >= LEASE]
+        answers = await asyncio.gather(*(self._is_alive(entry.instance) for entry in silent))
+        self._members.overdue = {entry.instance.id for entry, alive in zip(silent, answers, strict=True) if alive}
 
     async def _is_alive(self, peer: Instance) -> bool:
         with suppress(SilentPeer):

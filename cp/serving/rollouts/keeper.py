@@ -72,7 +72,7 @@ class RolloutWorlds(Protocol):
     async def wait_for_change(self, world: World, within: float) -> None: ...
 
 
-class RolledProxies(Protocol):
+class RolloutProxies(Protocol):
     """Where proxies stand, in any process of any control plane."""
 
     async def presences(self, dataplanes: Iterable[Key]) -> Mapping[Key, Presence]: ...
@@ -94,7 +94,7 @@ class RolloutKeeper:
         self,
         store: RolloutStore,
         followed: RolloutWorlds,
-        proxies: RolledProxies,
+        proxies: RolloutProxies,
         counters: RequestCounters,
         policies: Policies,
         *,
