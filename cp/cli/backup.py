@@ -98,8 +98,8 @@ def restore(
 ) -> None:
     """Put a backup in the place of the store, while no control plane runs.
 
-    The backup is read as a whole and checked first. It stays as it is. What was written after it was made is not
-    there, and revisions count on from it. To go back without an end of the control plane, use `koguma rollback`.
+    The backup is read as a whole and checked first. It stays as it is. Writes that were made after
+    it are lost, and revisions count on from it. To go back while the control plane runs, use `koguma rollback`.
     """
     target = _file_of(settings := own_settings(config, store=store)).resolve()
     if not file.is_file():

@@ -41,7 +41,7 @@ NoDataplanes = Annotated[
 WithKeys = Annotated[
     bool,
     typer.Option(
-        "--with-keys", help="Import also what a control plane signs with: keys for tokens, and those of authorities."
+        "--with-keys", help="Also import the keys with which a control plane signs: those of tokens and of authorities."
     ),
 ]
 
@@ -62,8 +62,8 @@ def import_mesh(  # noqa: PLR0913  # an option each
 ) -> None:
     """Bring whole meshes from Kuma into a control plane, with a list of what will not work there.
 
-    All resources are checked first. If one of them is invalid all that is wrong is told, and none is written.
-    They are written at once or, if they are too large for that, in several requests: run it again if one fails.
+    All resources are checked first. If one of them is invalid, all that is wrong is listed, and nothing is written.
+    They are written in one request or, if they are too large for that, in several: run it again if a request fails.
     """
     must_be_write(preflight=preflight, dry_run=dry_run)
     is_url = source.startswith(("http://", "https://"))

@@ -55,7 +55,7 @@ Filter = Annotated[
     typer.Option(
         "--filter",
         metavar="REGEX",
-        help="With --stats and --config-dump: only what has such a name (RE2).",
+        help="With --stats and --config-dump: only names that this regular expression (RE2) matches.",
         show_default=False,
     ),
 ]
@@ -92,8 +92,8 @@ def inspect(  # noqa: PLR0913  # an option each
 ) -> None:
     """Show what proxies have accepted and rejected, the rules or policies of a proxy, or where a policy has effect.
 
-    Of `dataplane NAME` also what its Envoy has and does itself, with one of --clusters, --stats, --config-dump and
-    --certificates: it is asked by way of `koguma dp run` beside it.
+    With `dataplane NAME`, one of --clusters, --stats, --config-dump and --certificates shows what its Envoy itself has
+    and does. The Envoy is asked by way of `koguma dp run` beside it.
     """
     flags = dict(zip(EnvoyView, (clusters, stats, config_dump, certificates), strict=True))
     chosen = "" if type_ is None else type_.value

@@ -70,7 +70,7 @@ NoFindings = Annotated[
 
 
 Preflight = Annotated[
-    bool, typer.Option("--preflight", help="Have an Envoy look at what proxies would be served that is new.")
+    bool, typer.Option("--preflight", help="Show an Envoy all that would be new to proxies, and print what it refuses.")
 ]
 EnvoyPath = Annotated[
     str | None,
@@ -78,7 +78,7 @@ EnvoyPath = Annotated[
         "--envoy-path",
         envvar=["KOGUMA_ENVOY"],
         metavar="FILE",
-        help="The Envoy for --preflight between folders. Default: the one that is found, as koguma dp run does.",
+        help="The Envoy for --preflight between folders. Default: the one that koguma dp run would find.",
     ),
 ]
 
