@@ -24,14 +24,6 @@ from cp.api.body import decoded, must_be_few, place_of, text_of
 from cp.api.caller import caller_of, logged_names
 from cp.api.closed_meshes import closed_by_write
 from cp.api.collaborators import Collaborators
-from cp.api.crud import (
-    REVISION_HEADER,
-    derived_from,
-    is_same,
-    must_be_for_people,
-    must_be_writable,
-    outcome_of,
-)
 from cp.api.errors import TOLD, ApiError, bad_request, invalid
 from cp.api.near import instead
 from cp.api.planning import Planner, is_dry_run
@@ -39,6 +31,14 @@ from cp.api.pruning import Leftovers, leftovers, managed_elsewhere, must_be_mana
 from cp.api.rollout_orders import RolloutOrder, RolloutScope, RolloutTerms, rollout_put
 from cp.api.rollouts_ended import ended_by_write
 from cp.api.sources import decisions_on_sources
+from cp.api.writes import (
+    REVISION_HEADER,
+    derived_from,
+    is_same,
+    must_be_for_people,
+    must_be_writable,
+    outcome_of,
+)
 from cp.insight.enforcement import needs_mtls, warnings_without_mtls
 from cp.insight.report import ValidationReport, examine
 from cp.insight.roots import may_bring_roots, warnings_of_roots

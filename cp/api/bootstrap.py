@@ -22,7 +22,6 @@ from cp.api.authentication import host_of
 from cp.api.body import decoded, text_of
 from cp.api.caller import caller_of
 from cp.api.collaborators import BootstrapDefaults, Collaborators
-from cp.api.crud import must_be_run, must_be_writable
 from cp.api.errors import (
     BAD_REQUEST,
     CHALLENGE,
@@ -35,6 +34,7 @@ from cp.api.errors import (
     RequestFault,
 )
 from cp.api.near import Missing, instead, not_found
+from cp.api.writes import must_be_run, must_be_writable
 from cp.model.document import Document
 from cp.model.hosts import hosts_with_ports
 from cp.model.names import Key, ProxyId, proxy_id

@@ -22,7 +22,6 @@ from cp.api.attempts import attempted
 from cp.api.body import decoded, text_of
 from cp.api.caller import ApiCaller, caller_of, logged_names
 from cp.api.collaborators import Collaborators
-from cp.api.crud import REVISION_HEADER, conflict, is_of_mesh, must_be_writable
 from cp.api.errors import ApiError, bad_request, invalid
 from cp.api.near import not_found
 from cp.api.past import mesh_of, named
@@ -30,6 +29,7 @@ from cp.api.planning import Planner, is_dry_run
 from cp.api.revisions import past_of_changed
 from cp.api.rollouts_ended import ended_by_write
 from cp.api.sources import decisions_on_sources
+from cp.api.writes import REVISION_HEADER, conflict, is_of_mesh, must_be_writable
 from cp.model.checkpoint import Checkpoint, checked
 from cp.model.document import Document
 from cp.model.names import Key

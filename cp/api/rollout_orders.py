@@ -9,9 +9,9 @@ from typing import Final
 
 import msgspec
 
-from cp.api.crud import conflict, is_same
 from cp.api.errors import bad_request, invalid
 from cp.api.pruning import Leftovers
+from cp.api.writes import conflict, is_same
 from cp.model.document import Document
 from cp.model.duration import Duration
 from cp.model.moments import timestamp

@@ -16,9 +16,9 @@ from cp.api.attempts import attempted
 from cp.api.body import decoded, text_of
 from cp.api.caller import ApiCaller, caller_of
 from cp.api.collaborators import Collaborators
-from cp.api.crud import REVISION_HEADER, conflict, must_be_writable
 from cp.api.errors import bad_request
 from cp.api.near import must_have_mesh, not_found
+from cp.api.writes import REVISION_HEADER, conflict, must_be_writable
 from cp.model.moments import timestamp
 from cp.model.names import Key
 from cp.resources.assignment import Candidate, candidate_of
