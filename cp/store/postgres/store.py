@@ -158,7 +158,7 @@ class PostgresStore:
 
     async def find(self, *keys: Key) -> Mapping[Key, Stored]:
         documents = await self._decoded(await self._ask(partial(rows.find, keys=keys)))
-        return {held.document.key: held for held in documents}
+        return {stored.document.key: stored for stored in documents}
 
     async def revision(self) -> int:
         return (await self._ask(rows.seen_head)).revision
@@ -250,7 +250,10 @@ class PostgresStore:
             self._listener.begun.set()
 
     async def _ask(self, question: Callable[[Connection], Awaitable[T]]) -> T:
-        """What the database answers. A connection that was cut is replaced, as often as there may be such."""
+        """What the database answers. Each kept connection may have been cut: then another one is asked.
+
+        A write may be repeated too: where it may be committed, `_CutWhileCommitting` leaves, which is not caught here.
+        """
         self._must_be_there()
         tries = self._database.address.connections + 1
         for left in range(tries, 0, -1):
@@ -324,7 +327,7 @@ class PostgresStore:
         self, together: Sequence[QueuedWrite], mark: UUID, connection: Connection
     ) -> tuple[list[WriteResult], bool]:
         """What each write comes to, each after those before it, and whether anything is changed."""
-        head = await rows.locked_head(connection)
+        head = await rows.locked_head(connection)  # until the commit nobody else writes a document
         self._must_understand(head)
         terms = await terms_of(connection, [queued.fence for queued in together])
         keys = [write.key for queued in together for write in queued.writes]
@@ -344,28 +347,28 @@ class PostgresStore:
         terms: Mapping[str, int],
         documents: Sequence[DocumentColumns],
     ) -> tuple[list[WriteResult], list[EncodedChange]]:
-        held = {stored.document.key: stored for stored in (row.stored(self._codec) for row in documents)}
+        stored_by_key = {stored.document.key: stored for stored in (row.stored(self._codec) for row in documents)}
         results: list[WriteResult] = []
         recorded: list[EncodedChange] = []
         revision = head.revision
         for queued in together:
             try:
                 must_be_current(queued.fence, terms)
-                encoded = self._encoded(queued, held, revision + 1)
+                encoded = self._encoded(queued, stored_by_key, revision + 1)
             except (Conflict, TypeError, ValueError) as error:
                 results.append(error)
                 continue
             for row in encoded:
-                _make(row.change, held)
+                _make(row.change, stored_by_key)
             recorded += encoded
             revision += 1 if encoded else 0
             results.append(revision)
         return results, recorded
 
-    def _encoded(self, queued: QueuedWrite, held: Mapping[Key, Stored], revision: int) -> list[EncodedChange]:
+    def _encoded(self, queued: QueuedWrite, stored_by_key: Mapping[Key, Stored], revision: int) -> list[EncodedChange]:
         at = self._clock()
-        dated = outcome.dated(queued.writes, held, at)
-        changes = outcome.changes(dated, held, revision, at, queued.author)
+        dated = outcome.dated(queued.writes, stored_by_key, at)
+        changes = outcome.changes(dated, stored_by_key, revision, at, queued.author)
         return [rows.encoded(change, self._codec) for change in changes]
 
     def _forgetting(self, now: datetime) -> Forgetting:
@@ -432,11 +435,11 @@ class PostgresStore:
     async def _decoded(self, documents: Sequence[DocumentColumns]) -> tuple[Stored, ...]:
         """Documents; one that cannot be decrypted is as it was last good, or is left out."""
         stored = await _beside_the_loop(partial(_stored, documents, self._codec), len(documents), _size(documents))
-        good = [held if not is_sealed(held.document) else await self._last_good(held) for held in stored]
-        return tuple(held for held in good if held is not None)
+        good = [row if not is_sealed(row.document) else await self._last_good(row) for row in stored]
+        return tuple(row for row in good if row is not None)
 
-    async def _last_good(self, held: Stored) -> Stored | None:
-        return last_good(held, await self.history(held.document.key, VERSIONS))
+    async def _last_good(self, stored: Stored) -> Stored | None:
+        return last_good(stored, await self.history(stored.document.key, VERSIONS))
 
 
 class _CutWhileCommitting(Exception):
@@ -464,8 +467,8 @@ def _readable(changes: Sequence[ChangeColumns], codec: DocumentCodec) -> tuple[C
     return tuple(readable(changes, codec))
 
 
-def _make(change: Change, held: dict[Key, Stored]) -> None:
-    """Hold what is there after a change."""
-    stored = outcome.stored(change, held.pop(change.key, None))
+def _make(change: Change, stored_by_key: dict[Key, Stored]) -> None:
+    """Keep what is stored after a change."""
+    stored = outcome.stored(change, stored_by_key.pop(change.key, None))
     if stored is not None:
-        held[change.key] = stored
+        stored_by_key[change.key] = stored
