@@ -21,7 +21,7 @@ from cp.store.roster import Instance, RosterEntry
 from koguma.v1 import workers_pb2 as pb
 
 _OF_THE_GONE: Final = 2.0
-"""Seconds in which somebody has to answer who says nothing in the store any longer."""
+"""Seconds in which a control plane has to answer that no longer reports to the store."""
 
 
 class InstanceState(StrEnum):
@@ -78,16 +78,16 @@ class InstanceCircle:
         links: AgentLinks,
         revision: Callable[[], int],
     ) -> None:
-        """`revision` is that which we serve."""
+        """`revision`: the one that we serve."""
         self._members, self._peers, self._tokens = members, peers, tokens
         self._own, self._links, self._revision = own, links, revision
 
     async def standings(self) -> Sequence[InstanceStanding]:
-        """All that share the store, the oldest first; this one stands among them."""
+        """All that share the store, this one among them, the oldest first."""
         return await asyncio.gather(*map(self._standing, await self._members.entries()))
 
     async def let_in(self, token: str) -> None:
-        """Whether who asks is one of us. Raises `TokenRefused`."""
+        """Check that the caller is one of the control planes. Raises `TokenRefused`."""
         await self._tokens.caller(token)
 
     async def answer(self, content: bytes) -> bytes:

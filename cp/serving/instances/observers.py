@@ -1,6 +1,7 @@
 """`SharedObserver`: what the proxies of all control planes on one store make of what they are served.
 
-Who does not answer leaves a gap, and the gap is told: a proxy that nobody has who answers is unknown, and not offline.
+A control plane that does not answer leaves a gap, and answers say so: a proxy that none of the others has is then
+unknown, and not offline.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ from cp.serving.workers.observers import (
 from koguma.v1 import workers_pb2 as pb
 
 _NOWHERE: Final = Presence(ProxyState.OFFLINE, None, ())
-"""Of a proxy of which somebody says nothing."""
+"""Stands for a proxy that is not in an answer."""
 
 
 class OwnObserver(AnsweringObserver, Protocol):
@@ -61,7 +62,7 @@ class OwnObserver(AnsweringObserver, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FleetRound:
-    """What those say of their proxies who serve some, asked once."""
+    """What all that serve proxies say of them, asked once."""
 
     deltas: Mapping[str, Sequence[FleetDelta]]
     """By the id of the control plane; that of this one is empty."""
@@ -77,7 +78,7 @@ class SharedObserver:
         self._own, self._peers, self._own_revision = own, peers, own_revision
 
     async def presences(self, dataplanes: Iterable[Key]) -> Mapping[Key, Presence]:
-        """Who serves less than we do, such as without its database, has proxies that are in sync with that alone."""
+        """A proxy that is in sync with a control plane that serves an older revision counts as out of sync."""
         keys, own_revision = list(dataplanes), self._own_revision()
         own, answers = await asyncio.gather(
             self._own.presences(keys),
@@ -89,7 +90,7 @@ class SharedObserver:
         return {key: _known(combined_presence(of.get(key, _NOWHERE) for of in everywhere), answers) for key in keys}
 
     async def owners(self) -> Mapping[str, frozenset[str]]:
-        """Those of whom we know."""
+        """Those of this control plane, and of the others that answer."""
         own, answers = await asyncio.gather(
             self._own.owners(),
             self._peers.ask(pb.Request(owners=pb.Nothing()), lambda answer: owners_of(answer.owners)),
@@ -108,7 +109,7 @@ class SharedObserver:
         return next(filter(None, (own, *answers.given.values())), "")
 
     async def delivery(self, dataplane: Key) -> Delivery:
-        """The same notion of who is in sync as that of `presences`."""
+        """A proxy is in sync here if it is for `presences`."""
         own_revision = self._own_revision()
         own, answers = await asyncio.gather(
             self._own.delivery(dataplane),
@@ -119,7 +120,7 @@ class SharedObserver:
         return replace(combined, presence=_known(combined.presence, answers))
 
     async def nack_reports(self) -> Iterable[NackReport]:
-        """Those of whom we know."""
+        """Those of this control plane, and of the others that answer."""
         own, answers = await asyncio.gather(
             self._own.nack_reports(),
             self._peers.ask(pb.Request(nack_reports=pb.Nothing()), lambda answer: nack_reports_of(answer.nack_reports)),
@@ -142,7 +143,7 @@ class SharedObserver:
             return deltas, [f"worker {number}" for number in error.workers]
 
     async def reaches(self, revisions: Collection[int]) -> Sequence[Sequence[ChangeReach]]:
-        """Of each process what it knows of some revisions; of a control plane that is silent, that is nothing."""
+        """What each process knows of some revisions; nothing for a control plane that does not answer."""
         own, answers = await asyncio.gather(
             self._own.reaches(revisions),
             self._peers.ask(
@@ -183,7 +184,7 @@ class SharedObserver:
         )
 
     async def _with_moved_proxies(self, progress: ChangeProgress) -> ChangeProgress:
-        """With those counted as they are that are connected by now, to whichever control plane."""
+        """With proxies counted as they are that are connected by now, to whichever control plane."""
         if not progress.gone:
             return progress
         presences = await self.presences(map(dataplane_key, progress.gone))
@@ -201,7 +202,7 @@ class SharedObserver:
 
 
 class ChoresObserver:
-    """Which proxies are connected, for the chores: all of them for who does them, else our own."""
+    """Which proxies are connected, for the chores: all of them if we do the chores, otherwise our own."""
 
     def __init__(self, own: AnsweringObserver, shared: SharedObserver, leadership: Leadership) -> None:
         self._own, self._shared, self._leadership = own, shared, leadership
