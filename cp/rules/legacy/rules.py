@@ -21,7 +21,7 @@ from cp.resources.world import World
 from cp.rules.items import recipe
 from cp.rules.legacy.limits import NO_LIMITS, Limits, limits_of_calls
 from cp.rules.legacy.matching import LegacyMatch, Matches, legacy_matches, side_of
-from cp.rules.legacy.selectors import ANY, ByService, Rank, best_rank, rank, selectors_of
+from cp.rules.legacy.selectors import ANY, ByService, Rank, best_rank, rank, selectors_of, strongest
 from cp.rules.merging import Conf, Layer, MergedConf, Origin, merge
 
 Confs: TypeAlias = Mapping[str, MergedConf]
@@ -359,12 +359,12 @@ def _winner(matches: Iterable[LegacyMatch], service: str) -> Resource | None:
         for match in matches
         if (of_destination := best_rank(selectors_of(match.policy.data, "destinations"), tags)) is not None
     ]
-    return max(ranked, key=lambda ranking: ranking[:2], default=(Rank(), "", None))[2]
+    return strongest(ranked)
 
 
 def _best(matches: Iterable[LegacyMatch]) -> Resource | None:
     ranked = [(match.rank, age(match.policy), match.policy) for match in matches]
-    return max(ranked, key=lambda ranking: ranking[:2], default=(Rank(), "", None))[2]
+    return strongest(ranked)
 
 
 def _holding(matches: Iterable[LegacyMatch], index: int) -> Iterator[Resource]:
@@ -379,7 +379,9 @@ def _holding(matches: Iterable[LegacyMatch], index: int) -> Iterator[Resource]:
     if shape is None:
         return
     if shape.holds_alone:
-        yield max(ranked, key=lambda ranking: ranking[:2])[2]
+        winner = strongest(ranked)
+        if winner is not None:
+            yield winner
         return
     by_source = sorted(ranked, key=lambda ranking: (_rank_of_source(ranking[2]), ranking[1]), reverse=True)
     yield from (policy for _, _, policy in by_source)

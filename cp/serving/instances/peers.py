@@ -75,7 +75,7 @@ class Peers:
         self._silent: Mapping[str, str] = {}
         self._asked_at = -LEASE
         self._threads: dict[str, ThreadPoolExecutor] = {}
-        """The threads that ask, by the id of the control plane asked; without an id, for those that are probably gone."""
+        """The threads that ask, by the id of the control plane asked; without one, for those that are probably gone."""
 
     def close(self) -> None:
         self._forget_all_but(())
