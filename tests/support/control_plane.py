@@ -127,8 +127,8 @@ class ControlPlane:
         answer = self._client.get(path(document))
         if answer.status_code == httpx.codes.NOT_FOUND:
             return None
-        document: Document = answer.raise_for_status().json()
-        return {name: value for name, value in document.items() if name not in WRITTEN_BY_THE_STORE}
+        written: Document = answer.raise_for_status().json()
+        return {name: value for name, value in written.items() if name not in WRITTEN_BY_THE_STORE}
 
     def get(self, where: str, **parameters: str) -> Any:
         return self._client.get(where, params=parameters).raise_for_status().json()
