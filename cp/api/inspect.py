@@ -91,8 +91,8 @@ class InspectHandler:
 
         questions, observed = self._api.works.questions, self._api.observed
         part, items = await questions.do(request, affected)
-        asked = [proxy.dataplane for proxy in items]
-        standing = await questions.wait(request, lambda: policy_delivery(observed, policy.key, asked))
+        dataplanes = [proxy.dataplane for proxy in items]
+        standing = await questions.wait(request, lambda: policy_delivery(observed, policy.key, dataplanes))
 
         def answer(_: Checkpoint) -> dict[str, Any]:
             return part.as_data(url, [standing.data(proxy) for proxy in items]) | _with(notLookedAt=proposed)

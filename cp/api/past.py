@@ -268,18 +268,13 @@ def word_of(change: ChangeNote) -> str:
     """What a change did to its resource."""
     if change.is_unreadable:
         return "Unreadable"
-    if not (change.was_there and change.is_there):
-        return "Deleted" if change.was_there else "Created"
-    return "Moved" if change.is_same else "Updated"
+    return _word(was_there=change.was_there, is_there=change.is_there, is_same=change.is_same)
 
 
-def _word(before: Document | None, after: Document | None) -> str:
-    """What became of a document."""
-    if before is None:
-        return "Created"
-    if after is None:
-        return "Deleted"
-    return "Moved" if before == after else "Updated"
+def _word(*, was_there: bool, is_there: bool, is_same: bool) -> str:
+    if not (was_there and is_there):
+        return "Deleted" if was_there else "Created"
+    return "Moved" if is_same else "Updated"
 
 
 def mesh_of(key: Key) -> str:
@@ -306,7 +301,7 @@ def _differences(
             is_secret = len(shown) > 1 and sides["before"] == sides["after"]
             yield {
                 **named(key),
-                "change": _word(was, is_now),
+                "change": _word(was_there=was is not None, is_there=is_now is not None, is_same=was == is_now),
                 **shown,
                 **({"inSecretsAlone": True} if is_secret else {}),
             }

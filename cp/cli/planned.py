@@ -360,6 +360,6 @@ def _code(value: object) -> str:
 def _cell(text: str) -> str:
     """A text that means nothing to Markdown: no table, no tag and nobody to be told."""
     escaped = html.escape(" ".join(printable(text).split()))
-    for sign in "|`*_[]@#~\\":
-        escaped = escaped.replace(sign, f"&#{ord(sign)};") if sign != "#" else escaped
+    for sign in "|`*_[]@~\\":
+        escaped = escaped.replace(sign, f"&#{ord(sign)};")
     return escaped
