@@ -37,7 +37,7 @@ from cp.serving.exposure import exposures
 from cp.serving.forgetting import forgetting
 from cp.serving.http_server import address, http_served
 from cp.serving.instances.members import Members
-from cp.serving.instances.together import InstanceParts, instances_met, served_here
+from cp.serving.instances.together import InstanceParts, instances_met, own_revision
 from cp.serving.preflight.preflight import Preflight
 from cp.serving.public_keys import offline_keys
 from cp.serving.reconcile import Reconciler
@@ -171,20 +171,25 @@ async def control_plane(settings: Settings) -> AsyncIterator[RunningControlPlane
         )
         reread = _rereading(store, settings, keeper)
         running = RunningControlPlane(serving.port, http_port, https_port, diagnostics_port, reread)
-        structlog.get_logger().info(
-            "control_plane.ready",
-            store=settings.store,
-            ads=address(settings.bind, running.ads_port),
-            http=f"http://{address(settings.http_bind, running.http_port)}",
-            https="" if https_port is None else f"https://{address(settings.https_bind, https_port)}",
-            diagnostics=f"http://{address(settings.bind, running.diagnostics_port)}",
-        )
+        _log_ready(settings, running)
         _warn_about_open_doors(settings)
         keeper.warn()
         try:
             yield running
         finally:  # before the servers for HTTP: while streams are drained, `/ready` has to answer that we are stopping
             await proxies.aclose()
+
+
+def _log_ready(settings: Settings, running: RunningControlPlane) -> None:
+    https_port = running.https_port
+    structlog.get_logger().info(
+        "control_plane.ready",
+        store=settings.store,
+        ads=address(settings.bind, running.ads_port),
+        http=f"http://{address(settings.http_bind, running.http_port)}",
+        https="" if https_port is None else f"https://{address(settings.https_bind, https_port)}",
+        diagnostics=f"http://{address(settings.bind, running.diagnostics_port)}",
+    )
 
 
 @asynccontextmanager
@@ -205,8 +210,8 @@ def _rereading(store: Store, settings: Settings, keeper: AccessKeeper) -> Callab
     rereads += [keeper.reread] if settings.access_file is not None else []
 
     def reread() -> None:
-        for each in rereads:
-            each()
+        for reread_file in rereads:
+            reread_file()
 
     return reread if rereads else None
 
@@ -275,7 +280,7 @@ async def _in_workers(settings: Settings, store: Store, members: Members) -> Asy
                 of_workers = {str(number): answer.metrics for number, answer in answers.items()}
                 return combined_text({"api": hub.metrics.text()} | of_workers)
 
-            observer = CombinedObserver(crew, partial(served_here, reconciler))
+            observer = CombinedObserver(crew, partial(own_revision, reconciler))
             with instances_met(members, store, observer, reconciler, hub.metrics) as together:
                 trust = trust_keeper(settings, store, reconciler, together.observed, together.store_for_chores)
                 state = WorkersFront(reconciler, crew)
@@ -365,6 +370,26 @@ def _issued_tokens(settings: Settings) -> frozenset[Purpose]:
     return frozenset(purpose for purpose, is_issued in issues.items() if is_issued)
 
 
+def _bootstrap_defaults(
+    settings: Settings, serving: _Serving, certificate: ServerCertificate | None, token_keys: OfflineKeys
+) -> BootstrapDefaults:
+    return BootstrapDefaults(
+        port=settings.xds_port or serving.port,
+        hosts=settings.xds_hosts,
+        admin_address=settings.admin_address,
+        admin_port=settings.admin_port,
+        admin_unix_socket=settings.admin_unix_socket,
+        certificate=None if certificate is None else lambda: certificate.current,
+        doorkeeper=doorkeeper_of(settings, serving.reconciler, token_keys, waits_for_writes=True),
+    )
+
+
+def _preflight(settings: Settings) -> Preflight | None:
+    """The Envoy that is shown writes before they are made; None if the settings name none."""
+    envoy = settings.preflight_envoy
+    return None if envoy is None else Preflight(envoy, settings.preflight_timeout)
+
+
 def _collaborators(  # noqa: PLR0913, PLR0917  # what the API is put together of
     settings: Settings,
     store: Store,
@@ -374,7 +399,7 @@ def _collaborators(  # noqa: PLR0913, PLR0917  # what the API is put together of
     about: ControlPlaneIdentity,
     members: Members,
 ) -> Collaborators:
-    certificate, token_keys = proxy_door.certificate, proxy_door.offline_keys or OfflineKeys()
+    token_keys = proxy_door.offline_keys or OfflineKeys()
     return Collaborators(
         store=ObservedStore(store, serving.own_metrics, serving.traces),
         metrics=serving.own_metrics,
@@ -386,15 +411,7 @@ def _collaborators(  # noqa: PLR0913, PLR0917  # what the API is put together of
         about=about,
         circle=serving.together.circle,
         envoys=serving.together.envoys,
-        for_proxies=BootstrapDefaults(
-            port=settings.xds_port or serving.port,
-            hosts=settings.xds_hosts,
-            admin_address=settings.admin_address,
-            admin_port=settings.admin_port,
-            admin_unix_socket=settings.admin_unix_socket,
-            certificate=None if certificate is None else lambda: certificate.current,
-            doorkeeper=doorkeeper_of(settings, serving.reconciler, token_keys, waits_for_writes=True),
-        ),
+        for_proxies=_bootstrap_defaults(settings, serving, proxy_door.certificate, token_keys),
         body_limit=settings.body_limit,
         access=AccessControl(
             lambda: keeper.rights,
@@ -411,9 +428,7 @@ def _collaborators(  # noqa: PLR0913, PLR0917  # what the API is put together of
         ),
         moves_of=serving.trust.moves,
         read_only=settings.read_only,
-        preflight=None
-        if settings.preflight_envoy is None
-        else Preflight(settings.preflight_envoy, settings.preflight_timeout),
+        preflight=_preflight(settings),
         preflights_writes=settings.preflights_writes,
         hosts=_hosts(settings),
         issued_tokens=_issued_tokens(settings),

@@ -253,7 +253,9 @@ class Built:
     def tags(self, chain: str | None = None) -> tuple[Tags, ...]:
         """The tags of what its listener, or one chain of it, is for: at a gateway that can be many listeners."""
         if isinstance(self.site, GatewayPort):
-            return tuple(each for name, tags in self.site.tags if chain in {None, name} for each in tags)
+            return tuple(
+                listener_tags for name, tags in self.site.tags if chain in {None, name} for listener_tags in tags
+            )
         return (self.site.tags if isinstance(self.site, Inbound) else (),)
 
     def finish(self) -> Iterator[Finished]:

@@ -14,7 +14,7 @@ import cp
 import generators
 from cp.access.keys import KeyRing
 from cp.access.tokens import _unverified
-from cp.api.bootstrap import BootstrapRequest
+from cp.api.bootstrap_request import BootstrapRequest
 from generators.bootstrap import EnvoyIdentity, ListenAddress
 from tests.access import forge
 

@@ -108,22 +108,22 @@ class AgentLink:
         joining, began = self._membership.joining, time.monotonic()
         path = f"{joining.path}/_link"
         hello = {"owner": joining.owner, "subjects": [subject.value for subject in EnvoySubject]}
-        asked = list(conversation.lines(path, hello, SILENCE))
+        lines = list(conversation.lines(path, hello, SILENCE))
         self._last_message, self._failing_since = "", 0.0
-        for question in asked:
-            self._answer(conversation, path, question)
-        return bool(asked) or time.monotonic() - began >= _SHORT
+        for line in lines:
+            self._answer(conversation, path, line)
+        return bool(lines) or time.monotonic() - began >= _SHORT
 
-    def _answer(self, conversation: Conversation, path: str, asked: dict[str, Any]) -> None:
+    def _answer(self, conversation: Conversation, path: str, line: dict[str, Any]) -> None:
         try:
-            question = EnvoyQuestion.of(asked)
-            content = questions.answer_to(self._admin, self._log_level, question, float(asked["within"]))
+            question = EnvoyQuestion.of(line)
+            content = questions.answer_to(self._admin, self._log_level, question, float(line["within"]))
         except AgentFault as fault:
             content = questions.fault(str(fault))
         except ValueError:
             content = questions.fault("the agent does not know this question: it is of another version")
         try:
-            conversation.post(f"{path}/{asked['id']}", content, {"content-encoding": "gzip"})
+            conversation.post(f"{path}/{line['id']}", content, {"content-encoding": "gzip"})
         except RequestRejected as rejected:
             self._say(f"an answer was not taken: {rejected.message}")
 

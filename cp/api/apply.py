@@ -24,14 +24,6 @@ from cp.api.body import decoded, must_be_few, place_of, text_of
 from cp.api.caller import caller_of, logged_names
 from cp.api.closed_meshes import closed_by_write
 from cp.api.collaborators import Collaborators
-from cp.api.crud import (
-    REVISION_HEADER,
-    derived_from,
-    is_same,
-    must_be_for_people,
-    must_be_writable,
-    outcome_of,
-)
 from cp.api.errors import TOLD, ApiError, bad_request, invalid
 from cp.api.near import instead
 from cp.api.planning import Planner, is_dry_run
@@ -39,6 +31,14 @@ from cp.api.pruning import Leftovers, leftovers, managed_elsewhere, must_be_mana
 from cp.api.rollout_orders import RolloutOrder, RolloutScope, RolloutTerms, rollout_put
 from cp.api.rollouts_ended import ended_by_write
 from cp.api.sources import decisions_on_sources
+from cp.api.writes import (
+    REVISION_HEADER,
+    derived_from,
+    is_same,
+    must_be_for_people,
+    must_be_writable,
+    outcome_of,
+)
 from cp.insight.enforcement import needs_mtls, warnings_without_mtls
 from cp.insight.report import ValidationReport, examine
 from cp.insight.roots import may_bring_roots, warnings_of_roots
@@ -122,31 +122,31 @@ class ApplyHandler:
     async def _apply(self, request: Request, order: ApplyOrder, *, is_dry: bool) -> Response:
         work = self._api.works.documents
         stored = (await self._api.contents(request)).stored
-        there = await work.do(
+        stored_by_key = await work.do(
             request, lambda checkpoint: {item.document.key: item for item in checked(stored, checkpoint)}
         )
         await work.do(
-            request, lambda _: caller_of(request).must(self._on_sources(request, order.report.documents, there))
+            request, lambda _: caller_of(request).must(self._on_sources(request, order.report.documents, stored_by_key))
         )
-        report = await work.do(request, lambda _: self._checked(order, there))
+        report = await work.do(request, lambda _: self._checked(order, stored_by_key))
         report = await self._with_roots_judged(request, await self._with_mtls_judged(report))
         report = await self._with_closed_meshes(request, report)
-        left = await work.do(request, lambda _: _leftovers(request, order, there, report.documents))
-        writes: Iterable[Put | Delete] = chain(self._writes(report.documents, there), left.writes)
-        plan = await self._look_ahead(request, writes, there, is_dry=is_dry)
+        left = await work.do(request, lambda _: _leftovers(request, order, stored_by_key, report.documents))
+        writes: Iterable[Put | Delete] = chain(self._writes(report.documents, stored_by_key), left.writes)
+        plan = await self._look_ahead(request, writes, stored_by_key, is_dry=is_dry)
         world = None if order.rollout is not None else self._api.state.loaded_world  # before the write
-        rollout = await self._rollout(request, order.rollout, report.documents, there, left)
+        rollout = await self._rollout(request, order.rollout, report.documents, stored_by_key, left)
         if is_dry or (order.rollout is not None and rollout is None):
             headers = {}
         elif rollout is not None:
             headers = await self._begin(request, rollout)
         else:
-            headers = await self._write(request, report.documents, there, left)
+            headers = await self._write(request, report.documents, stored_by_key, left)
         more = plan if is_dry else {**plan, **_begun(rollout)}
         answer = await work.json(
             request,
             lambda _: {
-                "resources": [*_outcomes(report, there, world), *_outcomes_of_leftovers(left, order, world)],
+                "resources": [*_outcomes(report, stored_by_key, world), *_outcomes_of_leftovers(left, order, world)],
                 **more,
             },
         )
@@ -154,24 +154,27 @@ class ApplyHandler:
         return answer
 
     async def _look_ahead(
-        self, request: Request, writes: Iterable[Put | Delete], there: Mapping[Key, Stored], *, is_dry: bool
+        self, request: Request, writes: Iterable[Put | Delete], stored_by_key: Mapping[Key, Stored], *, is_dry: bool
     ) -> dict[str, Any]:
         """What the answer has of what the write comes to. Raises `ApiError` if an Envoy was to be asked and refuses."""
         if is_dry:
-            return await self._planner.answer(request, writes, there)
+            return await self._planner.answer(request, writes, stored_by_key)
         if not self._planner.is_preflighted(request):
             return {}
-        return await self._planner.must_pass(request, writes, there)
+        return await self._planner.must_pass(request, writes, stored_by_key)
 
     async def _write(
-        self, request: Request, documents: Sequence[Document], there: Mapping[Key, Stored], left: Leftovers
+        self, request: Request, documents: Sequence[Document], stored_by_key: Mapping[Key, Stored], left: Leftovers
     ) -> dict[str, str]:
         """Store everything. Answers with the headers that say which revision that made, if it made one."""
         writes, changed = await self._api.works.documents.do(
             request,
             lambda checkpoint: (
-                list(checked(self._writes(documents, there), checkpoint)),
-                any(not is_same(there.get(document.key), document) for document in checked(documents, checkpoint)),
+                list(checked(self._writes(documents, stored_by_key), checkpoint)),
+                any(
+                    not is_same(stored_by_key.get(document.key), document)
+                    for document in checked(documents, checkpoint)
+                ),
             ),
         )
         revision = await self._api.store.write(*writes, *left.writes, author=self._planner.author(request, "apply"))
@@ -185,13 +188,13 @@ class ApplyHandler:
         request: Request,
         terms: RolloutTerms | None,
         documents: Sequence[Document],
-        there: Mapping[Key, Stored],
+        stored_by_key: Mapping[Key, Stored],
         left: Leftovers,
     ) -> Put | None:
         """What begins a rollout; None where none is asked for, or nothing is to change."""
         if terms is None:
             return None
-        scope = RolloutScope(documents, there, left, self._api.kinds, caller_of(request).user.name, utc())
+        scope = RolloutScope(documents, stored_by_key, left, self._api.kinds, caller_of(request).user.name, utc())
         return await self._api.works.documents.do(request, lambda _: rollout_put(terms, scope))
 
     async def _begin(self, request: Request, rollout: Put) -> dict[str, str]:
@@ -222,10 +225,10 @@ class ApplyHandler:
         return replace(report, findings=(*report.findings, *warnings))
 
     def _on_sources(
-        self, request: Request, documents: Sequence[Document], there: Mapping[Key, Stored]
+        self, request: Request, documents: Sequence[Document], stored_by_key: Mapping[Key, Stored]
     ) -> Iterator[AccessDecision]:
         for document in documents:
-            before = there.get(document.key)
+            before = stored_by_key.get(document.key)
             known = None if before is None else before.document
             yield from decisions_on_sources(caller_of(request), self._api.kinds, document, known)
 
@@ -237,29 +240,29 @@ class ApplyHandler:
         rollout = None if wanted.rollout is None else RolloutTerms.of(wanted.rollout)
         return ApplyOrder(report, wanted.managed_by, wanted.prune, rollout)
 
-    def _checked(self, order: ApplyOrder, there: Mapping[Key, Stored]) -> ValidationReport:
+    def _checked(self, order: ApplyOrder, stored_by_key: Mapping[Key, Stored]) -> ValidationReport:
         report, name = order.report, order.managed_by
-        elsewhere = managed_elsewhere(report.documents, there, name) if name else ()
-        faults = (*report.errors, *self._astray(report.documents, there), *elsewhere)
+        elsewhere = managed_elsewhere(report.documents, stored_by_key, name) if name else ()
+        faults = (*report.errors, *self._astray(report.documents, stored_by_key), *elsewhere)
         if faults:
             raise invalid(_TITLE, faults)
-        as_stored = (self._as_stored(document, there) for document in report.documents)
+        as_stored = (self._as_stored(document, stored_by_key) for document in report.documents)
         return replace(report, documents=tuple(managed(document, name) if name else document for document in as_stored))
 
-    def _as_stored(self, document: Document, there: Mapping[Key, Stored]) -> Document:
+    def _as_stored(self, document: Document, stored_by_key: Mapping[Key, Stored]) -> Document:
         """What is stored of a document, where that depends on what is there already.
 
         Who owns a Dataplane is not for documents to say.
         """
-        stored = there.get(document.key)
+        stored = stored_by_key.get(document.key)
         before = None if stored is None else stored.document
         if document.key.type == "Mesh":
             return with_engine(document, before, self._api.engine)
         return written_by_hand(document, before) if document.key.type == "Dataplane" else document
 
-    def _astray(self, documents: Sequence[Document], there: Mapping[Key, Stored]) -> Iterator[Finding]:
+    def _astray(self, documents: Sequence[Document], stored_by_key: Mapping[Key, Stored]) -> Iterator[Finding]:
         """What is in a mesh that is not there, and does not come along."""
-        meshes = {key.name for key in (*there, *(document.key for document in documents)) if key.type == "Mesh"}
+        meshes = {key.name for key in (*stored_by_key, *(document.key for document in documents)) if key.type == "Mesh"}
         hints: dict[str, str] = {}
         for document in documents:
             mesh = document.key.mesh
@@ -269,11 +272,13 @@ class ApplyHandler:
                 violation = Violation("mesh", f"there is no Mesh `{mesh}`", hints.get(mesh) or "apply it too")
                 yield finding(document, "refers-to-nothing", Severity.ERROR, violation)
 
-    def _writes(self, documents: Sequence[Document], there: Mapping[Key, Stored]) -> Iterator[Put]:
+    def _writes(self, documents: Sequence[Document], stored_by_key: Mapping[Key, Stored]) -> Iterator[Put]:
         """What new ones bring along stands first: whoever writes it himself wins."""
-        new = (document for document in documents if document.key not in there)
+        new = (document for document in documents if document.key not in stored_by_key)
         yield from (Put(companion) for document in new for companion in self._api.companions(document))
-        yield from (Put(document, derived_from(document.key, there.get(document.key))) for document in documents)
+        yield from (
+            Put(document, derived_from(document.key, stored_by_key.get(document.key))) for document in documents
+        )
 
 
 def _begun(rollout: Put | None) -> dict[str, Any]:
@@ -299,13 +304,15 @@ def _not_one(reason: str) -> ApiError:
     return bad_request("", f'the body is not {{"resources": [{{"text": …, "place": …}}]}}: {reason}', title=_TITLE)
 
 
-def _outcomes(report: ValidationReport, there: Mapping[Key, Stored], world: World | None) -> Iterator[dict[str, Any]]:
+def _outcomes(
+    report: ValidationReport, stored_by_key: Mapping[Key, Stored], world: World | None
+) -> Iterator[dict[str, Any]]:
     warnings: dict[Key | None, list[str]] = {}
     for warning in report.warnings:
         warnings.setdefault(warning.resource, []).append(str(warning))
-    for key, sentence in released(report.documents, there):
+    for key, sentence in released(report.documents, stored_by_key):
         warnings.setdefault(key, []).append(sentence)
-    changed = (each.key for each in report.documents if not is_same(there.get(each.key), each))
+    changed = (document.key for document in report.documents if not is_same(stored_by_key.get(document.key), document))
     for key, sentence in ended_by_write(world, changed).items():
         warnings.setdefault(key, []).append(sentence)
     for document in report.documents:
@@ -314,18 +321,18 @@ def _outcomes(report: ValidationReport, there: Mapping[Key, Stored], world: Worl
             "type": key.type,
             **({"mesh": key.mesh} if key.mesh else {}),
             "name": key.name,
-            "outcome": outcome_of(there.get(key), document),
+            "outcome": outcome_of(stored_by_key.get(key), document),
             **({"warnings": warnings[key]} if key in warnings else {}),
         }
 
 
 def _leftovers(
-    request: Request, order: ApplyOrder, there: Mapping[Key, Stored], documents: Sequence[Document]
+    request: Request, order: ApplyOrder, stored_by_key: Mapping[Key, Stored], documents: Sequence[Document]
 ) -> Leftovers:
     """What goes, if something is to go: the caller has to have the right to write all of it."""
     if not order.prunes:
         return Leftovers()
-    left = leftovers(there.values(), documents, order.managed_by, _TITLE)
+    left = leftovers(stored_by_key.values(), documents, order.managed_by, _TITLE)
     caller_of(request).must_write_keys(left.keys)
     must_be_for_people(left.keys)
     return left

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
-import uuid
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from types import MappingProxyType
 from typing import Any, Final
 
-import msgspec
 import structlog
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -19,50 +16,31 @@ from cp.access.tokens import DataplaneClaims
 from cp.ads.admission import NotAdmitted, must_be_for, must_be_named, token_of, without_scheme
 from cp.ads.refusal_log import RefusalLog
 from cp.api.authentication import host_of
-from cp.api.body import decoded, text_of
+from cp.api.body import text_of
+from cp.api.bootstrap_config import bootstrap_config, networking_of
+from cp.api.bootstrap_request import ENVOY, GRPC_CLIENT, BootstrapRequest, bootstrap_request, unprocessable, with_run
 from cp.api.caller import caller_of
-from cp.api.collaborators import BootstrapDefaults, Collaborators
-from cp.api.crud import must_be_run, must_be_writable
-from cp.api.errors import (
-    BAD_REQUEST,
-    CHALLENGE,
-    FORBIDDEN,
-    NOT_FOUND,
-    TOLD,
-    UNAUTHORIZED,
-    UNPROCESSABLE,
-    ApiError,
-    RequestFault,
-)
+from cp.api.collaborators import Collaborators
+from cp.api.errors import BAD_REQUEST, CHALLENGE, FORBIDDEN, NOT_FOUND, TOLD, UNAUTHORIZED, ApiError, RequestFault
 from cp.api.near import Missing, instead, not_found
+from cp.api.writes import must_be_writable
 from cp.model.document import Document
-from cp.model.hosts import hosts_with_ports
-from cp.model.names import Key, ProxyId, proxy_id
-from cp.model.registration import BOOTSTRAP_WAY, CERTIFICATES, OWNER, RESOURCE, label, labelled, registered, unlabelled
+from cp.model.names import Key
+from cp.model.registration import BOOTSTRAP_WAY, OWNER, label, labelled, registered, unlabelled
 from cp.model.source import read_documents
-from cp.resources.client import CLIENT_LABEL, GRPC
-from cp.resources.dataplane import SERVICE_TAG
-from cp.resources.labels import WORKLOAD_LABEL
 from cp.resources.parse import parse
 from cp.resources.world import World
 from cp.serving.server_certificate import ServedCertificate, is_authority
 from cp.store.port import ABSENT, Author, Put, ReadOnly, Stored
-from generators.bootstrap import USUAL_SYSTEM_CA, ControlPlane, EnvoyIdentity, ListenAddress, bootstrap
-from generators.grpc.bootstrap import GrpcChannel, GrpcNode, ProviderFiles, grpc_bootstrap
-from generators.grpc.tls import PROVIDER
+from generators.bootstrap import ControlPlane, ListenAddress
 
 _DATAPLANE: Final = "Dataplane"
 _MESH: Final = "Mesh"
-_ENVOY: Final = "dataplane"
-_GRPC: Final = "grpc"
-_ZONE: Final = "kuma.io/zone"
-_DELTA: Final = "feature-delta-grpc"
 _LOOPBACK: Final = "127.0.0.1"
 _LOCALHOST: Final = "localhost"
 _FORBIDDEN: Final = "forbidden"
 """The sort of refusal of a good token that is for another proxy."""
 
-_SOCKET: Final = "envoy-admin.sock"
 _JSON: Final = "application/json"
 _SOON: Final = "3"
 """Seconds after which a mesh may be there."""
@@ -70,67 +48,7 @@ _SOON: Final = "3"
 _LARGEST: Final = 256 * 1024
 """Bytes of a request. A Dataplane and what a proxy says of itself have some thousand."""
 
-_LARGEST_METADATA: Final = 32 * 1024
-_LARGEST_PORT: Final = 65535
-_MOST_CONTROL_PLANES: Final = 32
-_LONGEST_HOST: Final = 253
-
 log = structlog.get_logger()
-
-
-class ClientFiles(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """Where a gRPC client has its certificate, its key and the authorities that it trusts."""
-
-    certificate: str
-    key: str
-    authorities: str
-
-
-class BootstrapRequest(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """The part of Kuma's bootstrap request that makes a difference here. Other fields are let pass."""
-
-    mesh: str
-    name: str
-    proxy_type: str = _ENVOY
-    dataplane_token: str = ""
-    dataplane_token_secret_path: str = ""
-    """Ours: a file with the token, as Envoy reads a secret, so that it is in no configuration and can be replaced."""
-
-    dataplane_token_path: str = ""
-    """The file with the token itself, which the library of a gRPC client reads."""
-
-    ca_cert_path: str = ""
-    """Ours: where a gRPC client has what `ca_cert` says, or what is to be there."""
-
-    certificate_files: ClientFiles | None = None
-    """Ours: what a gRPC client speaks mTLS with, which `koguma dp certificates` keeps. None: it speaks plain text."""
-
-    ca_cert: str = ""
-    """PEM of the authority that the proxy trusts, if it was told one."""
-
-    dataplane_resource: str = ""
-    owner: str = ""
-    """The run of the proxy. One that has no word for it is given one."""
-
-    workdir: str = ""
-    system_ca_path: str = ""
-    features: list[str] = []
-    version: dict[str, Any] = {}
-    dynamic_metadata: dict[str, str] = {}
-    control_planes: list[str] = []
-    """Ours: the hosts at which the proxy finds control planes on this store, this one among them."""
-
-    def __repr__(self) -> str:
-        """Without the token."""
-        return f"{type(self).__name__}({self.proxy_type} {self.proxy})"
-
-    @property
-    def key(self) -> Key:
-        return Key(_DATAPLANE, self.mesh, self.name)
-
-    @property
-    def proxy(self) -> ProxyId:
-        return proxy_id(self.key)
 
 
 class BootstrapHandler:
@@ -143,7 +61,7 @@ class BootstrapHandler:
 
     async def __call__(self, request: Request) -> Response:
         text, work = await text_of(request, self._api.body_limit, _LARGEST), self._api.works.documents
-        wanted = _of_a_run(await work.do(request, lambda _: _wanted(text)))
+        wanted = with_run(await work.do(request, lambda _: bootstrap_request(text)))
         claims = await self._claims(request, wanted)
         host, control_plane = self._control_plane(request, wanted)
         await self._mesh_there(request, wanted.mesh, tells_names=claims is None)
@@ -211,13 +129,13 @@ class BootstrapHandler:
     def _answer(
         self, wanted: BootstrapRequest, document: Document, control_plane: ControlPlane, headers: Mapping[str, str]
     ) -> Response:
-        config = _config(wanted, document, self._api.for_proxies, control_plane)
-        if wanted.proxy_type == _GRPC:
+        config = bootstrap_config(wanted, document, self._api.for_proxies, control_plane)
+        if wanted.proxy_type == GRPC_CLIENT:
             return JSONResponse(config)
         text = json.dumps(config, indent=1)
         if _JSON not in headers.get("accept", ""):
             return Response(text, media_type="text/x-yaml")  # JSON is YAML, and the kind that no reader mistakes
-        sidecar = {"networking": {"address": _networking(document.data).get("address", "")}}
+        sidecar = {"networking": {"address": networking_of(document.data).get("address", "")}}
         encoded = base64.b64encode(text.encode()).decode()
         return JSONResponse({"bootstrap": encoded, "kumaSidecarConfiguration": sidecar})
 
@@ -227,11 +145,11 @@ class BootstrapHandler:
             near = await self._mesh_near(request, mesh) if tells_names else ""
             hint = near or f"create it with PUT /meshes/{mesh}"
             faults = (RequestFault("mesh", f"there is no Mesh `{mesh}`", hint),)
-            raise _unprocessable(f"there is no Mesh `{mesh}`; {hint}", faults, {"retry-after": _SOON})
+            raise unprocessable(f"there is no Mesh `{mesh}`; {hint}", faults, {"retry-after": _SOON})
 
     async def _mesh_near(self, request: Request, mesh: str) -> str:
         contents = await self._api.contents(request)
-        known = (held.document.key.name for held in contents.stored if held.document.key.type == _MESH)
+        known = (stored.document.key.name for stored in contents.stored if stored.document.key.type == _MESH)
         return await self._api.works.resources.do(request, lambda _: instead(mesh, known))
 
     async def _dataplane(
@@ -255,8 +173,8 @@ class BootstrapHandler:
 
     async def _dataplane_names(self, request: Request, mesh: str) -> Iterable[str]:
         contents = await self._api.contents(request)
-        keys = (held.document.key for held in contents.stored)
-        return (held.name for held in keys if (held.type, held.mesh) == (_DATAPLANE, mesh))
+        keys = (stored.document.key for stored in contents.stored)
+        return (key.name for key in keys if (key.type, key.mesh) == (_DATAPLANE, mesh))
 
     def _must_admit(
         self, claims: DataplaneClaims, wanted: BootstrapRequest, documents: Iterable[Document], world: World
@@ -299,9 +217,9 @@ class BootstrapHandler:
         for document in reading.documents:
             findings += parse(document, self._api.kinds).findings()
         if findings:
-            raise _unprocessable("the Dataplane is invalid", tuple(map(RequestFault.of, findings[:TOLD])))
+            raise unprocessable("the Dataplane is invalid", tuple(map(RequestFault.of, findings[:TOLD])))
         if [document.key for document in reading.documents] != [wanted.key]:
-            raise _unprocessable(f"dataplaneResource must be one document: {wanted.key}")
+            raise unprocessable(f"dataplaneResource must be one document: {wanted.key}")
         return reading.documents[0]
 
 
@@ -311,125 +229,6 @@ def _tell_of_refusal(**facts: Any) -> None:
 
 def _tell_of_missing(**facts: Any) -> None:
     log.warning("bootstrap.not_found", **facts)
-
-
-def _wanted(text: str) -> BootstrapRequest:
-    try:
-        wanted = decoded(text, BootstrapRequest)
-    except ValueError as error:
-        raise ApiError(BAD_REQUEST, "Bad Request", f"not a bootstrap request: {error}") from None
-    if len(msgspec.json.encode([wanted.version, wanted.dynamic_metadata, wanted.features])) > _LARGEST_METADATA:
-        limit = f"{_LARGEST_METADATA} bytes are the most"
-        raise _unprocessable(f"version, dynamicMetadata and features are too large to be repeated to proxies: {limit}")
-    must_be_run(wanted.owner, "owner")
-    if len(wanted.control_planes) > _MOST_CONTROL_PLANES or not all(map(_is_host, wanted.control_planes)):
-        raise _unprocessable(f"controlPlanes are hosts without ports, {_MOST_CONTROL_PLANES} at most")
-    if wanted.proxy_type not in {_ENVOY, _GRPC}:
-        raise _unprocessable(f"proxyType `{wanted.proxy_type}` is not served: `{_ENVOY}` and `{_GRPC}` are")
-    return wanted
-
-
-def _config(
-    wanted: BootstrapRequest, document: Document, defaults: BootstrapDefaults, control_plane: ControlPlane
-) -> dict[str, Any]:
-    """For an Envoy or for a gRPC client, whichever of them the Dataplane is."""
-    is_grpc = _labels(document.data).get(CLIENT_LABEL) == GRPC
-    if wanted.proxy_type == _GRPC and not is_grpc:
-        raise _unprocessable(f"{document.key} is no gRPC client: give it the label `{CLIENT_LABEL}: {GRPC}`")
-    if wanted.proxy_type == _ENVOY and is_grpc:
-        command = f"koguma dp grpc-bootstrap {wanted.name} --mesh {wanted.mesh}"
-        raise _unprocessable(f"{document.key} is a gRPC client without an Envoy: ask `{command}`")
-    if not is_grpc:
-        return _bootstrap(wanted, document, defaults, control_plane)
-    return _grpc_bootstrap(wanted, document, control_plane)
-
-
-def _grpc_bootstrap(wanted: BootstrapRequest, document: Document, control_plane: ControlPlane) -> dict[str, Any]:
-    node = GrpcNode(
-        id=wanted.proxy,
-        service=_service(document.data) or wanted.name,
-        zone=str(_labels(document.data).get(_ZONE, "")),
-        metadata={CERTIFICATES: PROVIDER} if wanted.certificate_files is not None else {},
-    )
-    channels = [
-        GrpcChannel(
-            host=address.host,
-            port=address.port,
-            over_tls=control_plane.over_tls,
-            authority_file=wanted.ca_cert_path,
-            token_file=wanted.dataplane_token_path,
-        )
-        for address in control_plane.addresses
-    ]
-    files = wanted.certificate_files
-    certificates = None if files is None else ProviderFiles(files.certificate, files.key, files.authorities)
-    return grpc_bootstrap(node, channels, certificates)
-
-
-def _bootstrap(
-    wanted: BootstrapRequest, document: Document, defaults: BootstrapDefaults, control_plane: ControlPlane
-) -> dict[str, Any]:
-    try:
-        admin = _admin(wanted, document.data, defaults)
-    except ValueError as error:
-        raise _unprocessable(f"{error}; give the proxy a shorter work folder") from None
-    proxy = EnvoyIdentity(
-        mesh=wanted.mesh,
-        name=wanted.name,
-        service=_service(document.data) or wanted.name,
-        zone=str(_labels(document.data).get(_ZONE, "")),
-        admin=admin,
-        token=wanted.dataplane_token,
-        token_file=wanted.dataplane_token_secret_path,
-        delta=_DELTA in wanted.features,
-        system_ca=wanted.system_ca_path or USUAL_SYSTEM_CA,
-        has_limits=_is_builtin_gateway(document.data),
-        metadata=_metadata(wanted, admin),
-    )
-    return bootstrap(proxy, control_plane)
-
-
-def _metadata(wanted: BootstrapRequest, admin: ListenAddress) -> dict[str, Any]:
-    """What Envoy tells the control plane about itself, under Kuma's names."""
-    metadata: dict[str, Any] = {
-        "dataplane.proxyType": wanted.proxy_type,
-        RESOURCE: wanted.dataplane_resource,
-        "dataplane.admin.address": admin.host,
-        "dataplane.admin.port": str(admin.port or ""),
-        "dataplane.admin.socketPath": admin.socket,
-        OWNER: wanted.owner,
-        "workdir": wanted.workdir,
-        "systemCaPath": wanted.system_ca_path,
-        "features": list(wanted.features),
-        "version": wanted.version,
-        "dynamicMetadata": wanted.dynamic_metadata,
-    }
-    return {name: value for name, value in metadata.items() if value}
-
-
-def _admin(wanted: BootstrapRequest, data: Mapping[str, Any], defaults: BootstrapDefaults) -> ListenAddress:
-    """A port where the Dataplane asks for one; else a socket, which no other proxy of the machine wants too."""
-    port = _mapping(_networking(data).get("admin")).get("port")
-    if isinstance(port, int) and 0 < port <= _LARGEST_PORT:
-        return ListenAddress(defaults.admin_address, port)
-    if defaults.admin_unix_socket and wanted.workdir:
-        return ListenAddress(socket=f"{wanted.workdir.rstrip('/')}/{_SOCKET}")
-    return ListenAddress(defaults.admin_address, defaults.admin_port)
-
-
-def _is_builtin_gateway(data: Mapping[str, Any]) -> bool:
-    return _mapping(_networking(data).get("gateway")).get("type") == "BUILTIN"
-
-
-def _service(data: Mapping[str, Any]) -> str:
-    """The service that a proxy counts as in Envoy's logs and statistics."""
-    networking = _networking(data)
-    inbounds = networking.get("inbound")
-    for tagged in (*(inbounds if isinstance(inbounds, list) else ()), networking.get("gateway")):
-        if name := _mapping(_mapping(tagged).get("tags")).get(SERVICE_TAG):
-            return str(name)
-    labels = _labels(data)
-    return str(labels.get(WORKLOAD_LABEL) or labels.get(SERVICE_TAG) or "")
 
 
 def _host(request: Request) -> str:
@@ -442,27 +241,13 @@ def _named(host: str) -> str:
     return _LOOPBACK if host == _LOCALHOST else host
 
 
-def _is_host(text: str) -> bool:
-    try:
-        return len(text) <= _LONGEST_HOST and hosts_with_ports(text, 0) == ((text.lower(), 0),)
-    except ValueError:
-        return False
-
-
 def _certified(host: str, certificate: ServedCertificate) -> str:
     return _LOCALHOST if host == _LOOPBACK and not certificate.is_for(host) else host
 
 
-def _of_a_run(wanted: BootstrapRequest) -> BootstrapRequest:
-    """A proxy that brings its Dataplane along, and has no word for its run, is given one."""
-    if wanted.dataplane_resource and not wanted.owner:
-        return msgspec.structs.replace(wanted, owner=uuid.uuid4().hex)
-    return wanted
-
-
 def _is_kuma_dp(request: Request, wanted: BootstrapRequest) -> bool:
     """Whether it is Kuma's own agent that asks: the only one that wants the bootstrap of an Envoy as JSON."""
-    return wanted.proxy_type == _ENVOY and _JSON in request.headers.get("accept", "")
+    return wanted.proxy_type == ENVOY and _JSON in request.headers.get("accept", "")
 
 
 def _wrong_name(host: str, certificate: ServedCertificate) -> ApiError:
@@ -490,21 +275,3 @@ def _wrong_authority(fault: str) -> ApiError:
     hint = "name koguma-cp-ca.crt from the work folder of the control plane, or the authority of its certificate"
     detail = f"the authority that the proxy is to trust (--ca-cert-file) {fault}; {hint}"
     return ApiError(BAD_REQUEST, "Could not make a bootstrap configuration", detail)
-
-
-def _unprocessable(
-    detail: str, faults: tuple[RequestFault, ...] = (), headers: Mapping[str, str] = MappingProxyType({})
-) -> ApiError:
-    return ApiError(UNPROCESSABLE, "Could not make a bootstrap configuration", detail, faults, headers)
-
-
-def _networking(data: Mapping[str, Any]) -> Mapping[str, Any]:
-    return _mapping(data.get("networking"))
-
-
-def _labels(data: Mapping[str, Any]) -> Mapping[str, Any]:
-    return _mapping(data.get("labels"))
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}

@@ -70,20 +70,20 @@ class ProgressHandler:
     async def post(self, request: Request) -> Response:
         """The same, for more than fits in a URL."""
         try:
-            asked = decoded(await text_of(request, self._api.body_limit, _LARGEST_BODY), ProgressQuery)
+            query = decoded(await text_of(request, self._api.body_limit, _LARGEST_BODY), ProgressQuery)
         except ValueError as error:
             raise bad_request("", f"not a question about changes: {error}") from None
-        return await self._answer(request, asked)
+        return await self._answer(request, query)
 
-    async def _answer(self, request: Request, asked: ProgressQuery) -> Response:
-        if len(asked.resources) + len(asked.revisions) > _MOST:
+    async def _answer(self, request: Request, query: ProgressQuery) -> Response:
+        if len(query.resources) + len(query.revisions) > _MOST:
             raise bad_request("", f"more than {_MOST} changes are too many to ask about at once")
-        resources, caller = [_resource(text) for text in asked.resources], caller_of(request)
+        resources, caller = [_resource(text) for text in query.resources], caller_of(request)
         caller.must_inspect({resource.mesh for resource in resources})
-        if asked.wait is None:
-            so_far = await self._api.works.questions.wait(request, lambda: self._so_far(asked.revisions, resources))
+        if query.wait is None:
+            so_far = await self._api.works.questions.wait(request, lambda: self._so_far(query.revisions, resources))
             return JSONResponse(await self._line(caller, so_far, resources))
-        lines = self._lines(caller, asked.revisions, resources, seconds_of(asked.wait))
+        lines = self._lines(caller, query.revisions, resources, seconds_of(query.wait))
         return StreamingResponse(lines, media_type="application/x-ndjson")
 
     async def _so_far(self, revisions: Collection[int], resources: Collection[Key]) -> WholeProgress:

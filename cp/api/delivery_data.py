@@ -24,21 +24,21 @@ def delivery_data(
 
     `needs_certificates`: it is a gRPC client in a mesh with mTLS.
     """
-    key, seen = standing.dataplane, standing.presence
-    last = None if standing.streams else next(iter(seen.connections), None)
+    key, presence = standing.dataplane, standing.presence
+    last = None if standing.streams else next(iter(presence.connections), None)
     return {
         "type": key.type,
         "mesh": key.mesh,
         "name": key.name,
-        "status": seen.state.value,
-        "inSync": seen.state.is_in_sync,
-        "since": moment(seen.since),
+        "status": presence.state.value,
+        "inSync": presence.state.is_in_sync,
+        "since": moment(presence.since),
         "streams": [_stream(stream) for stream in standing.streams],
         "lastConnection": None if last is None else _visit(last),
-        "certificate": None if seen.certificate is None else _certificate(seen.certificate),
+        "certificate": None if presence.certificate is None else _certificate(presence.certificate),
         "late": list(standing.late),
         "moves": [sentence for move in moves for sentence in move.sentences],
-        **({"findsCertificates": seen.finds_certificates} if needs_certificates else {}),
+        **({"findsCertificates": presence.finds_certificates} if needs_certificates else {}),
         "findings": [finding_data(finding) for finding in standing.findings],
     }
 

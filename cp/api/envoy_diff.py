@@ -104,37 +104,34 @@ def compared_with_envoy(
     except (AttributeError, TypeError):
         raise NoConfigDump from None
     wanted = as_data(snapshot, _COMPARED, checkpoint)
-    differences = [
-        difference
+    differences = (
+        _difference(type_url, name, (wanted[type_url].get(name), held[type_url].get(name)), refusals)
         for type_url in _COMPARED
         for name in checked(sorted(wanted[type_url].keys() | held[type_url].keys()), checkpoint)
-        for difference in _differences(type_url, name, wanted[type_url].get(name), held[type_url].get(name), refusals)
-    ]
-    return EnvoyComparison({SHORT[url]: len(wanted[url]) for url in _COMPARED}, tuple(differences))
+    )
+    counts = {SHORT[url]: len(wanted[url]) for url in _COMPARED}
+    return EnvoyComparison(counts, tuple(difference for difference in differences if difference is not None))
 
 
-def _differences(
+def _difference(
     type_url: str,
     name: str,
-    wanted: Mapping[str, Any] | None,
-    held: HeldResource | None,
+    sides: tuple[Mapping[str, Any] | None, HeldResource | None],
     refusals: Mapping[tuple[str, str], str],
-) -> Iterator[ResourceDifference]:
-    refusal = refusals.get((type_url, name), "")
-    reason = without_dump((held.fault if held is not None and not refusal else refusal) or "")
-    is_warming = held is not None and held.is_warming
-    if wanted is None and type_url in _WITH_OTHERS:
-        return
+) -> ResourceDifference | None:
+    """How what an Envoy has of a resource differs from what it is served; None if it does not."""
+    wanted, held = sides
+    reason = without_dump(refusals.get((type_url, name)) or (held.fault if held is not None else ""))
     if wanted is None:
-        yield ResourceDifference(type_url, name, "extra", reason=reason)
-    elif held is None or (held.data is None and not is_warming):
-        yield ResourceDifference(type_url, name, "missing", reason=reason)
-    elif held.data is None:
-        yield ResourceDifference(type_url, name, "warming", reason=reason)
-    elif changed := tuple(_changed(type_url, wanted, held.data)):
-        yield ResourceDifference(type_url, name, "warming" if is_warming else "different", changed, reason)
-    elif is_warming or reason:
-        yield ResourceDifference(type_url, name, "warming" if is_warming else "refused", reason=reason)
+        return None if type_url in _WITH_OTHERS else ResourceDifference(type_url, name, "extra", reason=reason)
+    if held is None or (held.data is None and not held.is_warming):
+        return ResourceDifference(type_url, name, "missing", reason=reason)
+    changed = () if held.data is None else tuple(_changed(type_url, wanted, held.data))
+    if held.is_warming:
+        return ResourceDifference(type_url, name, "warming", changed, reason)
+    if changed:
+        return ResourceDifference(type_url, name, "different", changed, reason)
+    return ResourceDifference(type_url, name, "refused", reason=reason) if reason else None
 
 
 def _changed(type_url: str, wanted: Mapping[str, Any], held: Mapping[str, Any]) -> Iterator[ChangedField]:

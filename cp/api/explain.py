@@ -10,7 +10,7 @@ from starlette.responses import Response
 from cp.api.collaborators import Collaborators
 from cp.api.errors import UNPROCESSABLE, ApiError, bad_request
 from cp.api.grpc_clients import is_certified_client
-from cp.api.near import not_found
+from cp.api.near import must_have_mesh, not_found
 from cp.api.rollouts import rollout_note
 from cp.insight.explain import AmbiguousCall, CallQuery, ProxyValues, explain, parse_call, proxy_of_gateway
 from cp.insight.simulate import UnsimulatedFeature
@@ -98,8 +98,7 @@ def _call(request: Request) -> CallQuery:
 
 def _dataplane(world: World, request: Request) -> Resource:
     mesh, name = request.path_params["mesh"], request.path_params["name"]
-    if world.mesh(mesh) is None:
-        raise not_found("Mesh", mesh, (mesh_resource.name for mesh_resource in world.table("Mesh")))
+    must_have_mesh(world, mesh)
     dataplane = world.get(Key("Dataplane", mesh, name)) or proxy_of_gateway(world, mesh, name)
     if dataplane is None:
         raise not_found("Dataplane", name, (known.name for known in world.table("Dataplane", mesh)))

@@ -64,8 +64,8 @@ class ExportHandler:
         contents = await contents_at(request, self._api)
 
         def answer(checkpoint: Checkpoint) -> dict[str, Any]:
-            chosen = [each for each in checked(contents.stored, checkpoint) if _is_wanted(each, mesh, caller)]
-            if mesh and not any(each.document.key.type == _MESH for each in chosen):
+            chosen = [stored for stored in checked(contents.stored, checkpoint) if _is_wanted(stored, mesh, caller)]
+            if mesh and not any(stored.document.key.type == _MESH for stored in chosen):
                 raise not_found(_MESH, mesh, _meshes(contents, caller))
             exported = _export(chosen, self._api.kinds, checkpoint, caller, reveals=reveals)
             unreadable = [key for key in without_contents(contents) if _is_of(key, mesh) and caller.may_read_key(key)]
@@ -93,7 +93,7 @@ def _is_of(key: Key, mesh: str) -> bool:
 
 
 def _meshes(contents: Contents, caller: ApiCaller) -> Iterator[str]:
-    keys = (each.document.key for each in contents.stored)
+    keys = (stored.document.key for stored in contents.stored)
     return (key.name for key in keys if key.type == _MESH and caller.may_read_key(key))
 
 
@@ -102,8 +102,8 @@ def _export(
 ) -> Export:
     """Meshes first, as everything else is in one."""
     export = Export()
-    known = [each for each in chosen if each.document.key.type in kinds]
-    keys = {each.document.key for each in known}
+    known = [stored for stored in chosen if stored.document.key.type in kinds]
+    keys = {stored.document.key for stored in known}
     for stored in checked(sorted(known, key=_place), checkpoint):
         kind = kinds[stored.document.key.type]
         if is_trust_record(stored.document.key) or kind.name == ROLLOUT_KIND:

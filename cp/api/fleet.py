@@ -13,7 +13,7 @@ from cp.api.collaborators import Collaborators
 from cp.api.errors import stopping
 from cp.api.feed_reader import FeedPlace
 from cp.api.fleet_data import COLUMNS, rows_by_mesh
-from cp.api.near import not_found
+from cp.api.near import must_have_mesh
 from cp.model.checkpoint import Checkpoint, checked
 from cp.model.names import Key
 from cp.serving.instances.fleet import Fleet
@@ -32,7 +32,7 @@ class FleetHandler:
         caller, mesh = caller_of(request), request.query_params.get("mesh", "")
         if mesh:
             caller.must_read_key(Key(_DATAPLANE, mesh, ""))
-            await self._must_be_there(mesh)
+            must_have_mesh(await self._api.state.current(), mesh)
         await self._api.state.current()
         await self._api.works.resources.wait(request, self._fleet.refreshed_with_world)
         if self._api.state.is_stopping:
@@ -51,8 +51,3 @@ class FleetHandler:
             return head | {"meshes": rows_by_mesh(proxy for proxy in listed if may_read(proxy.key.mesh))}
 
         return await self._api.works.resources.json(request, answer)
-
-    async def _must_be_there(self, mesh: str) -> None:
-        world = await self._api.state.current()
-        if world.mesh(mesh) is None:
-            raise not_found("Mesh", mesh, (each.name for each in world.table("Mesh")))

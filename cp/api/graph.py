@@ -14,7 +14,7 @@ from cp.api.errors import stopping
 from cp.api.graph_traffic import Requests, TrafficSample, sampled
 from cp.api.grpc_clients import certified_clients
 from cp.api.kept_work import KeptWork
-from cp.api.near import not_found
+from cp.api.near import must_have_mesh
 from cp.api.rollouts import rollout_sentences
 from cp.insight.graph import CallerGroup, GraphCall, GraphMaker, GraphPoint, GraphRoute, GraphService, MeshGraph
 from cp.model.checkpoint import Checkpoint, checked
@@ -56,8 +56,7 @@ class GraphHandler:
     async def __call__(self, request: Request) -> Response:
         """`?traffic=true` asks some Envoys what they have counted."""
         world, mesh = await self._api.state.current(), request.path_params["mesh"]
-        if world.mesh(mesh) is None:
-            raise not_found("Mesh", mesh, (each.name for each in world.table("Mesh")))
+        must_have_mesh(world, mesh)
         work = self._api.works.graphs
         await work.wait(request, self._fleet.refreshed_with_world)
         if self._api.state.is_stopping:
@@ -78,7 +77,7 @@ class GraphHandler:
         known = work.graphs.get(mesh)
         if known is not None and known[:2] == (world, certified):
             return known[2]
-        meshes = {each.name for each in world.table("Mesh")}
+        meshes = {known.name for known in world.table("Mesh")}
         for name in work.makers.keys() - meshes:
             work.makers.pop(name)
             work.graphs.pop(name, None)

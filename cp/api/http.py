@@ -20,7 +20,6 @@ from cp.api.apply import ApplyHandler
 from cp.api.authentication import Authentication
 from cp.api.bootstrap import BootstrapHandler
 from cp.api.collaborators import Collaborators
-from cp.api.crud import ResourceHandler, conflict, read_only
 from cp.api.delivery import ProgressHandler
 from cp.api.door import ApiDoor, guarded
 from cp.api.envoys import EnvoyHandler
@@ -44,6 +43,8 @@ from cp.api.policy_list import PolicyListHandler
 from cp.api.registration import RegistrationHandler
 from cp.api.request_meter import RequestMeter
 from cp.api.request_traces import RequestTracer
+from cp.api.resource_reader import ResourceReader
+from cp.api.resource_writer import ResourceWriter
 from cp.api.rollback import RollbackHandler
 from cp.api.rollouts import RolloutHandler
 from cp.api.scraping import ScrapeHandler
@@ -51,6 +52,7 @@ from cp.api.timeline import TimelineHandler
 from cp.api.tokens import TokenHandler
 from cp.api.validate import ValidateHandler
 from cp.api.work import WorkQueue, began
+from cp.api.writes import conflict, read_only
 from cp.serving.instances.fleet import Fleet
 from cp.serving.workers.crew import SilentWorkers
 from cp.store.port import Closed, Conflict, ReadOnly, Unusable
@@ -66,12 +68,13 @@ log = structlog.get_logger()
 def create_api(collaborators: Collaborators, metrics: MetricsText) -> Starlette:
     """The HTTP API of a control plane."""
     planner = Planner(collaborators)
-    crud = ResourceHandler(collaborators, planner)
+    reader = ResourceReader(collaborators)
+    writer = ResourceWriter(collaborators, planner, reader)
     routes = [
         *_own(collaborators, planner),
         _metrics(metrics),
-        *OverviewHandler(collaborators, crud).routes,
-        *_stored(crud),
+        *OverviewHandler(collaborators, reader).routes,
+        *_stored(reader, writer),
     ]
     return _app(routes, collaborators)
 
@@ -157,17 +160,17 @@ def _health(info: InfoHandler) -> Iterator[Route]:
     yield Route("/ready", info.ready)
 
 
-def _stored(crud: ResourceHandler) -> Iterator[Route]:
+def _stored(reader: ResourceReader, writer: ResourceWriter) -> Iterator[Route]:
     """Last, because their paths match what stands above too. A mesh is called before any other resource in it."""
-    by_method = {"GET": crud.get, "HEAD": crud.get, "PUT": crud.put, "DELETE": crud.delete}
+    by_method = {"GET": reader.get, "HEAD": reader.get, "PUT": writer.put, "DELETE": writer.delete}
 
     async def by_name(request: Request) -> Response:
         return await by_method[request.method](request)
 
     for path in ("/meshes/{mesh}/{plural}/{name}", "/{plural}/{name}"):
         yield Route(path, by_name, methods=list(by_method))
-    yield Route("/meshes/{mesh}/{plural}", crud.listing)
-    yield Route("/{plural}", crud.listing)
+    yield Route("/meshes/{mesh}/{plural}", reader.listing)
+    yield Route("/{plural}", reader.listing)
 
 
 async def _refused(_request: Request, error: Exception) -> Response:

@@ -12,7 +12,7 @@ from cp.api.collaborators import Collaborators
 from cp.api.delivery_data import delivery_data
 from cp.api.envoy_json import as_data
 from cp.api.grpc_clients import is_certified_client
-from cp.api.near import not_found
+from cp.api.near import must_have_mesh, not_found
 from cp.api.paging import Page, cut, page
 from cp.api.policy_delivery import policy_delivery
 from cp.api.rollouts import proposals, rollout_note
@@ -91,8 +91,8 @@ class InspectHandler:
 
         questions, observed = self._api.works.questions, self._api.observed
         part, items = await questions.do(request, affected)
-        asked = [proxy.dataplane for proxy in items]
-        standing = await questions.wait(request, lambda: policy_delivery(observed, policy.key, asked))
+        dataplanes = [proxy.dataplane for proxy in items]
+        standing = await questions.wait(request, lambda: policy_delivery(observed, policy.key, dataplanes))
 
         def answer(_: Checkpoint) -> dict[str, Any]:
             return part.as_data(url, [standing.data(proxy) for proxy in items]) | _with(notLookedAt=proposed)
@@ -133,8 +133,7 @@ class InspectHandler:
 
     def _resource(self, world: World, request: Request, kind: Kind) -> Resource:
         mesh, name = request.path_params["mesh"], request.path_params["name"]
-        if world.mesh(mesh) is None:
-            raise not_found("Mesh", mesh, (mesh_resource.name for mesh_resource in world.table("Mesh")))
+        must_have_mesh(world, mesh)
         table = world.table(kind.name, mesh)
         resource = table.get(name)
         if resource is None:

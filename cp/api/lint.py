@@ -14,7 +14,7 @@ from starlette.routing import Route
 from cp.api.caller import caller_of
 from cp.api.collaborators import Collaborators
 from cp.api.findings import finding_sources, findings_of
-from cp.api.near import not_found
+from cp.api.near import must_have_mesh
 from cp.api.rollouts import proposals
 from cp.insight.lint import of_mesh
 from cp.insight.report import lint_data
@@ -45,8 +45,7 @@ class LintHandler:
 
     async def one_mesh(self, request: Request) -> Response:
         mesh, world = request.path_params["mesh"], await self._api.state.current()
-        if world.mesh(mesh) is None:
-            raise not_found("Mesh", mesh, (mesh_resource.name for mesh_resource in world.table("Mesh")))
+        must_have_mesh(world, mesh)
         return await self._answer(request, world, mesh)
 
     def _inspected(self, request: Request, world: World, mesh: str) -> Iterator[str]:

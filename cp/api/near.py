@@ -9,6 +9,7 @@ from typing import Final
 
 from cp.api.errors import NOT_FOUND, ApiError
 from cp.model.wording import few
+from cp.resources.world import World
 
 _MOST_NAMED: Final = 8
 _LONGEST: Final = 100
@@ -38,16 +39,22 @@ def not_found(kind: str, name: str, known: Iterable[str], otherwise: str = "") -
     return Missing(NOT_FOUND, "Not found", detail, name=name, known=known, otherwise=otherwise)
 
 
+def must_have_mesh(world: World, mesh: str) -> None:
+    """Check that a World has a mesh. Raises `ApiError`, with the names that are near."""
+    if world.mesh(mesh) is None:
+        raise not_found("Mesh", mesh, (known.name for known in world.table("Mesh")))
+
+
 def instead(name: str, known: Iterable[str]) -> str:
     """What was probably meant by a name, or what there is; empty where there is nothing."""
-    there = sorted(known)
-    return _meant(name, there) or _there(there)
+    names = sorted(known)
+    return _nearest(name, names) or _list_of(names)
 
 
-def _meant(name: str, there: Sequence[str]) -> str:
+def _nearest(name: str, names: Sequence[str]) -> str:
     if len(name) > _LONGEST:
         return ""
-    close = [known for known in there if _may_be(name, known)][:_COMPARED]
+    close = [known for known in names if _may_be(name, known)][:_COMPARED]
     near = difflib.get_close_matches(name, close, n=1, cutoff=0.6)
     return f"did you mean `{near[0]}`?" if near else ""
 
@@ -57,7 +64,5 @@ def _may_be(name: str, known: str) -> bool:
     return abs(len(name) - len(known)) <= _DIFFERENCE and (name[:1] == known[:1] or name[-1:] == known[-1:])
 
 
-def _there(there: Sequence[str]) -> str:
-    if not there:
-        return ""
-    return f"there is {few([f'`{name}`' for name in there], _MOST_NAMED)}"
+def _list_of(names: Sequence[str]) -> str:
+    return f"there is {few([f'`{name}`' for name in names], _MOST_NAMED)}" if names else ""

@@ -12,11 +12,13 @@ from starlette.routing import Route
 from cp.ads.connection import ConnectionRecord
 from cp.ads.session.messages import Node, ResponseCounts
 from cp.api.collaborators import Collaborators
-from cp.api.crud import REVISION_HEADER, ResourceHandler, page_of
 from cp.api.delivery_data import moment
+from cp.api.resource_reader import ResourceReader, page_of
+from cp.api.writes import REVISION_HEADER
 from cp.identity.leaf import Certificate
 from cp.model.checkpoint import Checkpoint, checked
 from cp.model.moments import timestamp
+from cp.model.names import Key
 from cp.resources.kinds import Kind
 from cp.serving.delivery import Presence
 from cp.store.port import Stored
@@ -30,9 +32,9 @@ _TYPES: Final = (("cds", CLUSTER), ("eds", ENDPOINTS), ("lds", LISTENER), ("rds"
 class OverviewHandler:
     """The handlers. `_overview` is how Kuma calls them today, `dataplanes+insights` how it did before."""
 
-    def __init__(self, collaborators: Collaborators, crud: ResourceHandler) -> None:
+    def __init__(self, collaborators: Collaborators, reader: ResourceReader) -> None:
         self._api = collaborators
-        self._crud = crud
+        self._reader = reader
         self._kind: Kind = collaborators.kinds[_DATAPLANE]
 
     @property
@@ -46,30 +48,32 @@ class OverviewHandler:
 
     async def by_name(self, request: Request) -> Response:
         mesh, name = request.path_params["mesh"], request.path_params["name"]
-        stored = await self._crud.there(request, self._kind, mesh, name)
+        stored = await self._reader.existing(request, Key(self._kind.name, mesh, name))
         key, world = stored.document.key, await self._api.state.current()
-        seen = await self._api.observed.presences([key])
-        answer = await self._api.works.resources.json(request, lambda _: self._overview(stored, seen[key]))
+        presences = await self._api.observed.presences([key])
+        answer = await self._api.works.resources.json(request, lambda _: self._overview(stored, presences[key]))
         answer.headers[REVISION_HEADER] = str(world.revision)
         return answer
 
     async def listing(self, request: Request) -> Response:
         """Those of one mesh, or of all."""
         mesh, work = request.path_params.get("mesh"), self._api.works.resources
-        contents = await self._crud.readable(request, mesh)
+        contents = await self._reader.readable(request, mesh)
         part = await work.do(request, lambda checkpoint: page_of(contents, self._kind, mesh, request, checkpoint))
         world = await self._api.state.current()  # what the states of proxies speak of, at the least
-        seen = await self._api.observed.presences([stored.document.key for stored in part.items])
+        presences = await self._api.observed.presences([stored.document.key for stored in part.items])
 
         def data(checkpoint: Checkpoint) -> dict[str, Any]:
             items = checked(part.items, checkpoint)
-            return part.as_data(request.url, [self._overview(stored, seen[stored.document.key]) for stored in items])
+            return part.as_data(
+                request.url, [self._overview(stored, presences[stored.document.key]) for stored in items]
+            )
 
         answer = await work.json(request, data)
         answer.headers[REVISION_HEADER] = str(world.revision)
         return answer
 
-    def _overview(self, stored: Stored, seen: Presence) -> dict[str, Any]:
+    def _overview(self, stored: Stored, presence: Presence) -> dict[str, Any]:
         key, data = stored.document.key, stored.document.data
         return {
             "type": "DataplaneOverview",
@@ -81,12 +85,12 @@ class OverviewHandler:
             "dataplane": {name: value for name, value in data.items() if name not in _HEAD},
             "dataplaneInsight": {
                 "subscriptions": [
-                    _subscription(self._api.about.instance, connection) for connection in seen.connections
+                    _subscription(self._api.about.instance, connection) for connection in presence.connections
                 ],
-                **({} if seen.certificate is None else {"mTLS": _mtls(seen.certificate)}),
+                **({} if presence.certificate is None else {"mTLS": _mtls(presence.certificate)}),
             },
-            "status": seen.state.value,
-            "statusSince": moment(seen.since),
+            "status": presence.state.value,
+            "statusSince": moment(presence.since),
         }
 
 

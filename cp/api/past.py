@@ -126,7 +126,7 @@ class PastHandler:
 
         def answer(checkpoint: Checkpoint) -> dict[str, Any]:
             worlds = self._world(past, earlier), self._world(past, later)
-            meshes = sorted({each.name for world in worlds for each in world.table("Mesh")})
+            meshes = sorted({resource.name for world in worlds for resource in world.table("Mesh")})
             if mesh and mesh not in meshes:
                 raise not_found("Mesh", mesh, meshes)
             looked_into = [name for name in meshes if mesh in {"", name} and caller.may_compare(name)]
@@ -214,8 +214,8 @@ async def history_page(
 
 def _must_have_been(mesh: str, past: RecentPast, caller: ApiCaller) -> None:
     """Raises `ApiError` for a mesh that is nowhere: its name is wrong."""
-    stored = (held.document.key for held in past.contents.stored)
-    meshes = {key.name for key in stored if key.type == "Mesh" and caller.may_read_key(key)}
+    keys = (stored.document.key for stored in past.contents.stored)
+    meshes = {key.name for key in keys if key.type == "Mesh" and caller.may_read_key(key)}
     if mesh not in meshes:
         raise not_found("Mesh", mesh, meshes)
 
@@ -268,18 +268,13 @@ def word_of(change: ChangeNote) -> str:
     """What a change did to its resource."""
     if change.is_unreadable:
         return "Unreadable"
-    if not (change.was_there and change.is_there):
-        return "Deleted" if change.was_there else "Created"
-    return "Moved" if change.is_same else "Updated"
+    return _word(was_there=change.was_there, is_there=change.is_there, is_same=change.is_same)
 
 
-def _word(before: Document | None, after: Document | None) -> str:
-    """What became of a document."""
-    if before is None:
-        return "Created"
-    if after is None:
-        return "Deleted"
-    return "Moved" if before == after else "Updated"
+def _word(*, was_there: bool, is_there: bool, is_same: bool) -> str:
+    if not (was_there and is_there):
+        return "Deleted" if was_there else "Created"
+    return "Moved" if is_same else "Updated"
 
 
 def mesh_of(key: Key) -> str:
@@ -306,7 +301,7 @@ def _differences(
             is_secret = len(shown) > 1 and sides["before"] == sides["after"]
             yield {
                 **named(key),
-                "change": _word(was, is_now),
+                "change": _word(was_there=was is not None, is_there=is_now is not None, is_same=was == is_now),
                 **shown,
                 **({"inSecretsAlone": True} if is_secret else {}),
             }

@@ -112,25 +112,25 @@ class Planner:
         self._kept = KeptWork(lambda: _PlanWork(Compiler(self._policies)))
 
     async def answer(
-        self, request: Request, writes: Iterable[Put | Delete], there: Mapping[Key, Stored]
+        self, request: Request, writes: Iterable[Put | Delete], stored_by_key: Mapping[Key, Stored]
     ) -> dict[str, Any]:
         """The part of an answer that says what writes would do, as far as that is asked for."""
         wants_plan, wants_preflight = is_asked(request, "plan"), is_asked(request, "preflight")
         if not is_looked_ahead(request):
             return {}
-        question = await self._question(request, writes, there)
-        plan = await self._plan(request, question, there) if wants_plan else {}
+        question = await self._question(request, writes, stored_by_key)
+        plan = await self._plan(request, question, stored_by_key) if wants_plan else {}
         if not wants_preflight:
             return plan
         answer = await self._preflight(request, question)
         return plan | {"preflight": preflight_data(answer.outcome, caller_of(request), answer.not_compared)}
 
     async def must_pass(
-        self, request: Request, writes: Iterable[Put | Delete], there: Mapping[Key, Stored]
+        self, request: Request, writes: Iterable[Put | Delete], stored_by_key: Mapping[Key, Stored]
     ) -> dict[str, Any]:
         """Show an Envoy what a write comes to. Returns what the answer has of that. Raises `ApiError` if it refuses."""
         answer, caller = (
-            await self._preflight(request, await self._question(request, writes, there)),
+            await self._preflight(request, await self._question(request, writes, stored_by_key)),
             caller_of(request),
         )
         must_be_accepted(request, answer.outcome)
@@ -155,21 +155,23 @@ class Planner:
         return self._api.preflights_writes and not self.is_preflighted(request)
 
     async def _question(
-        self, request: Request, writes: Iterable[Put | Delete], there: Mapping[Key, Stored]
+        self, request: Request, writes: Iterable[Put | Delete], stored_by_key: Mapping[Key, Stored]
     ) -> PlanQuestion:
         world, writes = await self._api.state.current(), tuple(writes)
-        changes = await self._api.works.plans.do(request, lambda _: dict(_changes(writes, there)))
+        changes = await self._api.works.plans.do(request, lambda _: dict(_changes(writes, stored_by_key)))
         written_meshes = meshes_of((write.key for write in writes), world)
         clients = await self._api.works.questions.wait(request, lambda: certified_clients(self._api.observed, world))
         with_findings = is_asked(request, "findings", default=True)
         return PlanQuestion(world, changes, meshes_of(changes, world), written_meshes, clients, with_findings)
 
-    async def _plan(self, request: Request, question: PlanQuestion, there: Mapping[Key, Stored]) -> dict[str, Any]:
+    async def _plan(
+        self, request: Request, question: PlanQuestion, stored_by_key: Mapping[Key, Stored]
+    ) -> dict[str, Any]:
         caller = caller_of(request)
         seen = replace(question, meshes=[mesh for mesh in question.meshes if caller.may_compare(mesh)])
 
         def data(checkpoint: Checkpoint) -> dict[str, Any]:
-            known = {key: there[key].document for key in question.changes if key in there}
+            known = {key: stored_by_key[key].document for key in question.changes if key in stored_by_key}
             documents = planned_documents(known, question.changes)
             plan = plan_data(Plan(documents, *self._answer(seen, caller, checkpoint)), checkpoint)
             not_compared = plan["notCompared"] + list(_rolled_out(seen))
@@ -238,16 +240,18 @@ class Planner:
         return known
 
 
-def _changes(writes: Iterable[Put | Delete], there: Mapping[Key, Stored]) -> Iterator[tuple[Key, Document | None]]:
+def _changes(
+    writes: Iterable[Put | Delete], stored_by_key: Mapping[Key, Stored]
+) -> Iterator[tuple[Key, Document | None]]:
     """What writes would make of documents, without those that would stay the same. Of two writes the last counts.
 
     Of legacy policies the newest holds, so each has the date that it would have.
     """
-    last = {write.key: write for write in dated(tuple(writes), there, utc())}
+    last = {write.key: write for write in dated(tuple(writes), stored_by_key, utc())}
     for key, write in last.items():
-        held = there.get(key)
+        stored = stored_by_key.get(key)
         after = write.document if isinstance(write, Put) else None
-        if after != (None if held is None else held.document):
+        if after != (None if stored is None else stored.document):
             yield key, after
 
 

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from cp.api.caller import ApiCaller, caller_of
 from cp.api.collaborators import Collaborators
-from cp.api.near import not_found
+from cp.api.near import must_have_mesh
 from cp.insight.inspect import selection_counts, selects_proxies
 from cp.model.checkpoint import Checkpoint, checked
 from cp.model.names import Key
@@ -27,8 +27,7 @@ class PolicyListHandler:
     async def __call__(self, request: Request) -> Response:
         """Those that the caller may read."""
         world, mesh = await self._api.state.current(), request.path_params["mesh"]
-        if world.mesh(mesh) is None:
-            raise not_found("Mesh", mesh, (each.name for each in world.table("Mesh")))
+        must_have_mesh(world, mesh)
         caller = caller_of(request)
 
         def answer(checkpoint: Checkpoint) -> dict[str, Any]:

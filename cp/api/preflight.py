@@ -29,13 +29,13 @@ def must_be_accepted(request: Request, outcome: PreflightOutcome) -> None:
     caller = caller_of(request)
     logged = outcome.refused[0]
     log.warning("api.preflight_refused", resource=logged.name, reason=logged.reason, **caller.traces)
-    refused = [each for each in outcome.refused if _may_know(caller, each.dataplane)]
+    refused = [resource for resource in outcome.refused if _may_know(caller, resource.dataplane)]
     if refused:
         first = refused[0]
         detail = f"Envoy {outcome.envoy} refuses the {first.type} {first.name} that follow from it: {first.reason}"
     else:
         detail = f"Envoy {outcome.envoy} refuses something that follows from it in a mesh that you may not look into"
-    faults = tuple(_fault(each, caller) for each in refused[:TOLD])
+    faults = tuple(_fault(resource, caller) for resource in refused[:TOLD])
     raise ApiError(UNPROCESSABLE, _TITLE, detail, faults)
 
 
@@ -62,8 +62,8 @@ def preflight_data(
     Of meshes of which the caller may not see what proxies are served only numbers are told, and policies that he may
     not read are not named.
     """
-    refused = [_refused(each, caller) for each in outcome.refused if _may_know(caller, each.dataplane)]
-    unseen = [_unseen(each) for each in outcome.unseen if _may_know(caller, each.dataplane)]
+    refused = [_refused(resource, caller) for resource in outcome.refused if _may_know(caller, resource.dataplane)]
+    unseen = [_unseen(resource) for resource in outcome.unseen if _may_know(caller, resource.dataplane)]
     untold = {"refused": len(outcome.refused) - len(refused), "notShown": len(outcome.unseen) - len(unseen)}
     return {
         "envoy": outcome.envoy,

@@ -52,10 +52,12 @@ def must_be_manager(name: str, title: str, *, prunes: bool) -> None:
         raise bad_request(_FIELD, "has to be set to prune", hint, title=title)
 
 
-def managed_elsewhere(documents: Iterable[Document], there: Mapping[Key, Stored], name: str) -> Iterator[Finding]:
+def managed_elsewhere(
+    documents: Iterable[Document], stored_by_key: Mapping[Key, Stored], name: str
+) -> Iterator[Finding]:
     """Documents that another one pushes, or that say so themselves: two who push one would undo each other's work."""
     for document in documents:
-        stored = there.get(document.key)
+        stored = stored_by_key.get(document.key)
         known = "" if stored is None else manager(stored.document)
         if manager(document) not in {"", name}:
             hint = f"remove the label, or push it under `{manager(document)}`"
@@ -66,25 +68,26 @@ def managed_elsewhere(documents: Iterable[Document], there: Mapping[Key, Stored]
             yield finding(document, "invalid", Severity.ERROR, Violation("", f"is managed by `{known}`", hint))
 
 
-def released(documents: Iterable[Document], there: Mapping[Key, Stored]) -> Iterator[tuple[Key, str]]:
+def released(documents: Iterable[Document], stored_by_key: Mapping[Key, Stored]) -> Iterator[tuple[Key, str]]:
     """Documents that somebody managed until they were written without a name, and a warning for each."""
     for document in documents:
-        stored = there.get(document.key)
+        stored = stored_by_key.get(document.key)
         if stored is not None and (name := manager(stored.document)) and not manager(document):
             yield document.key, f"{document.key} was managed by `{name}`, and is by nobody now ({MANAGED_BY})"
 
 
-def leftovers(stored: Iterable[Stored], documents: Sequence[Document], name: str, title: str) -> Leftovers:
+def leftovers(resources: Iterable[Stored], documents: Sequence[Document], name: str, title: str) -> Leftovers:
     """What carries the name and is not among the documents. Raises `ApiError` if that is everything.
 
     What a proxy registers is the proxy's, whatever labels it brings along.
     """
     pushed = {document.key for document in documents}
-    managed = [held for held in stored if manager(held.document) == name and not is_registered(held.document)]
-    left = [held for held in managed if held.document.key not in pushed]
-    deleted = tuple(held for held in left if held.document.key.type != _MESH)
+    written = [stored for stored in resources if not is_registered(stored.document)]
+    managed = [stored for stored in written if manager(stored.document) == name]
+    left = [stored for stored in managed if stored.document.key not in pushed]
+    deleted = tuple(stored for stored in left if stored.document.key.type != _MESH)
     if deleted and len(left) == len(managed):
         detail = f"none of these resources is managed by `{name}` yet, and all {len(left)} that are would be deleted"
         hint = "are these the right files, and is it the right name? If so, apply them once without --prune"
         raise bad_request("prune", detail, hint, title=title)
-    return Leftovers(deleted, tuple(held.document.key for held in left if held.document.key.type == _MESH))
+    return Leftovers(deleted, tuple(stored.document.key for stored in left if stored.document.key.type == _MESH))

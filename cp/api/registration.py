@@ -15,9 +15,9 @@ from cp.api.attempts import attempted
 from cp.api.body import decoded, text_of
 from cp.api.caller import caller_of
 from cp.api.collaborators import Collaborators
-from cp.api.crud import OWNER_HEADER, REVISION_HEADER, conflict, must_be_run, must_be_writable
 from cp.api.errors import bad_request
 from cp.api.near import not_found
+from cp.api.writes import OWNER_HEADER, REVISION_HEADER, conflict, must_be_run, must_be_writable
 from cp.model.names import Key
 from cp.model.registration import NOT_READY, OWNER, READINESS_WAY, label, labelled
 from cp.store.port import Author, Put, Stored

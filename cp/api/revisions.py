@@ -70,7 +70,7 @@ async def contents_at(request: Request, api: Collaborators) -> Contents:
 def _contents(past: RecentPast, documents: PastDocuments) -> Contents:
     """The same as a store tells it. When each was last changed is not known, so it is as if nobody had."""
     known = {change.key: change.at for change in past.changes}
-    known |= {held.document.key: held.created for held in past.contents.stored}
+    known |= {stored.document.key: stored.created for stored in past.contents.stored}
     dated = (
         (document, moment(document.source.created) or known[key])
         for key, document in sorted(documents.documents.items())
@@ -85,8 +85,8 @@ def _unreadable(key: Key) -> Finding:
 
 def without_contents(contents: Contents) -> Sequence[Key]:
     """What is stored at a revision and not told, as nothing of it can be decrypted."""
-    keys = {each.resource for each in contents.findings if each.code == UNREADABLE}
-    return sorted(key for key in keys - {held.document.key for held in contents.stored} if key is not None)
+    keys = {finding.resource for finding in contents.findings if finding.code == UNREADABLE}
+    return sorted(key for key in keys - {stored.document.key for stored in contents.stored} if key is not None)
 
 
 def must_be_known(contents: Contents, key: Key) -> None:

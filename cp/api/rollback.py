@@ -22,7 +22,6 @@ from cp.api.attempts import attempted
 from cp.api.body import decoded, text_of
 from cp.api.caller import ApiCaller, caller_of, logged_names
 from cp.api.collaborators import Collaborators
-from cp.api.crud import REVISION_HEADER, conflict, is_of_mesh, must_be_writable
 from cp.api.errors import ApiError, bad_request, invalid
 from cp.api.near import not_found
 from cp.api.past import mesh_of, named
@@ -30,6 +29,7 @@ from cp.api.planning import Planner, is_dry_run
 from cp.api.revisions import past_of_changed
 from cp.api.rollouts_ended import ended_by_write
 from cp.api.sources import decisions_on_sources
+from cp.api.writes import REVISION_HEADER, conflict, is_of_mesh, must_be_writable
 from cp.model.checkpoint import Checkpoint, checked
 from cp.model.document import Document
 from cp.model.names import Key
@@ -131,15 +131,17 @@ class RollbackHandler:
             raise conflict(_NOT_PREVIEWED)
         if not is_dry and not wanted.delete_meshes:
             _must_keep_meshes(plan)
-        held = {stored.document.key: stored for stored in past.contents.stored}
+        stored_by_key = {stored.document.key: stored for stored in past.contents.stored}
         of_plan: dict[str, Any] = {}
         if not is_dry and plan.writes and self._planner.is_preflighted(request):
-            of_plan = await self._planner.must_pass(request, plan.writes, held)
+            of_plan = await self._planner.must_pass(request, plan.writes, stored_by_key)
         headers = {"etag": tag} if is_dry else await self._write(request, wanted, plan)
         if is_dry:
-            of_plan = await self._planner.answer(request, plan.writes, held)
+            of_plan = await self._planner.answer(request, plan.writes, stored_by_key)
         caller = caller_of(request)
-        answer = await work.json(request, lambda _: _answer(plan, set(held), wanted.revision, caller, ended) | of_plan)
+        answer = await work.json(
+            request, lambda _: _answer(plan, set(stored_by_key), wanted.revision, caller, ended) | of_plan
+        )
         answer.headers.update(headers)
         return answer
 
@@ -148,7 +150,7 @@ class RollbackHandler:
         work, caller = self._api.works.documents, caller_of(request)
 
         def mistake(stored: Iterable[Stored], checkpoint: Checkpoint) -> ApiError | None:
-            keys = (*(change.key for change in past.changes), *(held.document.key for held in stored))
+            keys = (*(change.key for change in past.changes), *(resource.document.key for resource in stored))
             return wanted.misspelt(filter(caller.may_see_key, checked(keys, checkpoint)))
 
         if (wanted.mesh or wanted.only) and await work.do(request, partial(mistake, ())) is not None:
@@ -167,39 +169,39 @@ class RollbackHandler:
 
     def _plan(self, request: Request, wanted: RollbackBody, past: RecentPast, checkpoint: Checkpoint) -> RollbackPlan:
         """What is to be written. Raises `ApiError` if the caller may not, or something could not be."""
-        held = {stored.document.key: stored for stored in past.contents.stored}
+        stored_by_key = {stored.document.key: stored for stored in past.contents.stored}
         caller, changed = caller_of(request), past.changed_between(wanted.revision, past.newest)
         knows_mesh = not wanted.mesh or caller.may_read_key(Key(_MESH, "", wanted.mesh))
         if wanted.only or not knows_mesh:  # whoever asks for something by its name is not told whether it is there
             changed = list(filter(caller.may_see_key, changed))
-        plan = rollback_plan(wanted, held, past.at(wanted.revision), changed)
+        plan = rollback_plan(wanted, stored_by_key, past.at(wanted.revision), changed)
         keys = [write.key for write in plan.writes if write.key not in plan.gone_with_mesh]
         if not all(map(caller.may_see_key, keys)):
             caller.must([AccessDecision(allowed=False, because=f"{caller.user} {_NOT_ALL}")])
         caller.must_write_keys(keys)
         documents = [write.document for write in plan.writes if isinstance(write, Put)]
-        caller.must(self._on_sources(request, documents, held))
-        faults = (*_faults(checked(documents, checkpoint), self._api.kinds), *_astray(plan, held, caller))
+        caller.must(self._on_sources(request, documents, stored_by_key))
+        faults = (*_faults(checked(documents, checkpoint), self._api.kinds), *_astray(plan, stored_by_key, caller))
         if faults:
             raise invalid(_TITLE, faults)
         return plan
 
     def _on_sources(
-        self, request: Request, documents: Iterable[Document], held: Mapping[Key, Stored]
+        self, request: Request, documents: Iterable[Document], stored_by_key: Mapping[Key, Stored]
     ) -> Iterator[AccessDecision]:
         for document in documents:
-            known = held[document.key].document if document.key in held else None
+            known = stored_by_key[document.key].document if document.key in stored_by_key else None
             yield from decisions_on_sources(caller_of(request), self._api.kinds, document, known)
 
 
 def rollback_plan(
-    wanted: RollbackBody, held: Mapping[Key, Stored], past: PastDocuments, changed: Sequence[Key]
+    wanted: RollbackBody, stored_by_key: Mapping[Key, Stored], past: PastDocuments, changed: Sequence[Key]
 ) -> RollbackPlan:
     """What brings documents back to how they were."""
     writes: list[Put | Delete] = []
     left_out: dict[Key, str] = {}
     for key in filter(wanted.takes, changed):
-        now = held[key].document if key in held else None
+        now = stored_by_key[key].document if key in stored_by_key else None
         was = _as_written(past.documents.get(key), now)
         if was == now and key not in past.unreadable:
             continue
@@ -207,8 +209,8 @@ def rollback_plan(
         if reason:
             left_out[key] = reason
         else:
-            writes.append(_write_of(key, was, held.get(key)))
-    with_mesh = [*_gone_with_meshes(writes, held)]
+            writes.append(_write_of(key, was, stored_by_key.get(key)))
+    with_mesh = [*_gone_with_meshes(writes, stored_by_key)]
     for write in with_mesh:
         left_out.pop(write.key, None)
     gone = frozenset(write.key for write in with_mesh)
@@ -227,8 +229,8 @@ def _as_written(was: Document | None, now: Document | None) -> Document | None:
     return written_by_hand(was, now) if was is not None and was.key.type == _DATAPLANE else was
 
 
-def _write_of(key: Key, was: Document | None, held: Stored | None) -> Put | Delete:
-    revision = ABSENT if held is None else held.revision
+def _write_of(key: Key, was: Document | None, stored: Stored | None) -> Put | Delete:
+    revision = ABSENT if stored is None else stored.revision
     return Delete(key, revision) if was is None else Put(was, revision)
 
 
@@ -255,11 +257,11 @@ def _must_keep_meshes(plan: RollbackPlan) -> None:
         raise bad_request("deleteMeshes", reason, hint, title=_TITLE)
 
 
-def _gone_with_meshes(writes: Sequence[Put | Delete], held: Mapping[Key, Stored]) -> Iterator[Delete]:
+def _gone_with_meshes(writes: Sequence[Put | Delete], stored_by_key: Mapping[Key, Stored]) -> Iterator[Delete]:
     """What was made for Meshes that go, and does not go by itself."""
     meshes = {write.key.name for write in writes if isinstance(write, Delete) and write.key.type == _MESH}
     keys = {write.key for write in writes}
-    for key, stored in held.items():
+    for key, stored in stored_by_key.items():
         if key.mesh in meshes and key not in keys and is_of_mesh(stored.document):
             yield Delete(key, stored.revision)
 
@@ -267,19 +269,15 @@ def _gone_with_meshes(writes: Sequence[Put | Delete], held: Mapping[Key, Stored]
 def _faults(documents: Iterable[Document], kinds: Kinds) -> Iterator[Finding]:
     """What was valid once need not be valid for this version."""
     for document in documents:
-        yield from (each for each in parse(document, kinds).findings() if each.severity is Severity.ERROR)
+        yield from (finding for finding in parse(document, kinds).findings() if finding.severity is Severity.ERROR)
 
 
-def _astray(plan: RollbackPlan, held: Mapping[Key, Stored], caller: ApiCaller) -> Iterator[Finding]:
+def _astray(plan: RollbackPlan, stored_by_key: Mapping[Key, Stored], caller: ApiCaller) -> Iterator[Finding]:
     """What would be in a mesh that would not be there. Where a document came from says nothing of that."""
-    after = {key: stored.document for key, stored in held.items()}
-    for write in plan.writes:
-        if isinstance(write, Put):
-            after[write.key] = write.document
-        else:
-            after.pop(write.key, None)
-    meshes = {key.name for key in after if key.type == _MESH}
     written = {write.key for write in plan.writes}
+    deleted = {write.key for write in plan.writes if isinstance(write, Delete)}
+    after = (stored_by_key.keys() | written) - deleted
+    meshes = {key.name for key in after if key.type == _MESH}
     homeless = [key for key in sorted(after) if key.mesh and key.mesh not in meshes]
     for mesh in (key for key in sorted(written) if key.type == _MESH):
         if left := [key for key in homeless if key.mesh == mesh.name]:
@@ -307,11 +305,12 @@ def _wanted(text: str) -> RollbackBody:
 
 
 def _answer(
-    plan: RollbackPlan, held: set[Key], revision: int, caller: ApiCaller, ended: Mapping[Key, str]
+    plan: RollbackPlan, stored_keys: set[Key], revision: int, caller: ApiCaller, ended: Mapping[Key, str]
 ) -> dict[str, Any]:
     warnings = {key: {"warnings": [sentence]} for key, sentence in ended.items()}
     resources = [
-        {**named(write.key), "outcome": _outcome(write, held), **warnings.get(write.key, {})} for write in plan.writes
+        {**named(write.key), "outcome": _outcome(write, stored_keys), **warnings.get(write.key, {})}
+        for write in plan.writes
     ]
     left_out = [
         {**named(key), "reason": reason} for key, reason in sorted(plan.left_out.items()) if caller.may_read_key(key)
@@ -328,7 +327,7 @@ def _tag(wanted: RollbackBody, plan: RollbackPlan, ended: Mapping[Key, str]) -> 
     return f'"{hashlib.sha256(text).hexdigest()[:16]}"'
 
 
-def _outcome(write: Put | Delete, held: set[Key]) -> str:
+def _outcome(write: Put | Delete, stored_keys: set[Key]) -> str:
     if isinstance(write, Delete):
         return "Deleted"
-    return "Updated" if write.key in held else "Created"
+    return "Updated" if write.key in stored_keys else "Created"

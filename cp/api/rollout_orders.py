@@ -9,9 +9,9 @@ from typing import Final
 
 import msgspec
 
-from cp.api.crud import conflict, is_same
 from cp.api.errors import bad_request, invalid
 from cp.api.pruning import Leftovers
+from cp.api.writes import conflict, is_same
 from cp.model.document import Document
 from cp.model.duration import Duration
 from cp.model.moments import timestamp
@@ -78,7 +78,7 @@ class RolloutScope:
     """What is to be rolled out, and what is there."""
 
     documents: Sequence[Document]
-    there: Mapping[Key, Stored]
+    stored_by_key: Mapping[Key, Stored]
     left: Leftovers
     kinds: Kinds
     author: str
@@ -86,12 +86,12 @@ class RolloutScope:
 
     @property
     def changed(self) -> list[Document]:
-        return [document for document in self.documents if not is_same(self.there.get(document.key), document)]
+        return [document for document in self.documents if not is_same(self.stored_by_key.get(document.key), document)]
 
     @property
     def number(self) -> int:
         """Higher than those of all rollouts that are stored: each was stored after what it was based on."""
-        return max((stored.revision for stored in self.there.values()), default=0)
+        return max((stored.revision for stored in self.stored_by_key.values()), default=0)
 
 
 def rollout_put(terms: RolloutTerms, scope: RolloutScope) -> Put | None:
@@ -103,21 +103,21 @@ def rollout_put(terms: RolloutTerms, scope: RolloutScope) -> Put | None:
     if faults := [fault for document in (*scope.changed, *gone) if (fault := _fault(document, scope.kinds))]:
         raise invalid(_TITLE, faults)
     mesh = _mesh_of(keys)
-    held = scope.there.get(rollout_key(mesh))
-    if held is not None:
-        _must_have_ended(mesh, held.document)
+    stored = scope.stored_by_key.get(rollout_key(mesh))
+    if stored is not None:
+        _must_have_ended(mesh, stored.document)
     spec = _spec(terms, scope, keys)
     _must_be_small(spec)
-    return Put(rollout_document(mesh, spec), ABSENT if held is None else held.revision)
+    return Put(rollout_document(mesh, spec), ABSENT if stored is None else stored.revision)
 
 
 def _spec(terms: RolloutTerms, scope: RolloutScope, keys: Sequence[Key]) -> RolloutSpec:
-    proposed = [_dated(document, scope.there.get(document.key), scope.now) for document in scope.changed]
+    proposed = [_dated(document, scope.stored_by_key.get(document.key), scope.now) for document in scope.changed]
     return RolloutSpec(
         number=scope.number,
         author=scope.author,
         begun=timestamp(scope.now),
-        resources=[_rolled(key, scope.there, scope.left) for key in keys],
+        resources=[_rolled(key, scope.stored_by_key, scope.left) for key in keys],
         content=content_of([*proposed, *(None for _ in scope.left.keys)]),
         steps=list(terms.steps),
         hold=terms.hold,
@@ -161,19 +161,19 @@ def _must_have_ended(mesh: str, rollout: Document) -> None:
         raise conflict(text)
 
 
-def _dated(document: Document, held: Stored | None, now: datetime) -> Document:
+def _dated(document: Document, stored: Stored | None, now: datetime) -> Document:
     """With the date that it will have: of legacy policies the newest holds."""
-    made = timestamp(held.created) if held is not None else document.source.created or timestamp(now)
+    made = timestamp(stored.created) if stored is not None else document.source.created or timestamp(now)
     return replace(document, source=replace(document.source, created=made))
 
 
-def _rolled(key: Key, there: Mapping[Key, Stored], left: Leftovers) -> RolledResource:
-    held = there.get(key)
-    if held is None:
+def _rolled(key: Key, stored_by_key: Mapping[Key, Stored], left: Leftovers) -> RolledResource:
+    stored = stored_by_key.get(key)
+    if stored is None:
         return RolledResource(type=key.type, name=key.name, based_on=ABSENT, change="Created")
     is_deleted = key in left.keys
     return RolledResource(
-        type=key.type, name=key.name, based_on=held.revision, change="Deleted" if is_deleted else "Updated"
+        type=key.type, name=key.name, based_on=stored.revision, change="Deleted" if is_deleted else "Updated"
     )
 
 

@@ -16,9 +16,9 @@ from cp.api.attempts import attempted
 from cp.api.body import decoded, text_of
 from cp.api.caller import ApiCaller, caller_of
 from cp.api.collaborators import Collaborators
-from cp.api.crud import REVISION_HEADER, conflict, must_be_writable
 from cp.api.errors import bad_request
-from cp.api.near import not_found
+from cp.api.near import must_have_mesh, not_found
+from cp.api.writes import REVISION_HEADER, conflict, must_be_writable
 from cp.model.moments import timestamp
 from cp.model.names import Key
 from cp.resources.assignment import Candidate, candidate_of
@@ -65,13 +65,13 @@ class RolloutHandler:
         """The rollout of each mesh: the one that is under way, or the last."""
         world, caller = await self._api.state.current(), caller_of(request)
         rollouts = [world.get(rollout_key(mesh.name)) for mesh in world.table("Mesh")]
-        shown = [each for each in rollouts if each is not None and caller.may_read(ROLLOUT_KIND, each.mesh)]
-        return JSONResponse({"items": [rollout_data(each) for each in shown]})
+        shown = [rollout for rollout in rollouts if rollout is not None and caller.may_read(ROLLOUT_KIND, rollout.mesh)]
+        return JSONResponse({"items": [rollout_data(rollout) for rollout in shown]})
 
     async def get(self, request: Request) -> Response:
         """The rollout of a mesh, with the documents that it proposes, as far as the caller may read them."""
         world, caller = await self._api.state.current(), caller_of(request)
-        rollout = _there(world, request.path_params["mesh"])
+        rollout = _rollout_of(world, request.path_params["mesh"])
         return await self._api.works.resources.json(
             request, lambda _: rollout_data(rollout) | {"documents": list(self._documents(rollout, caller))}
         )
@@ -88,9 +88,9 @@ class RolloutHandler:
 
     async def _commanded(self, request: Request, command: RolloutCommand) -> Response:
         world, caller = await self._api.state.current(), caller_of(request)
-        rollout = _there(world, request.path_params["mesh"])
+        rollout = _rollout_of(world, request.path_params["mesh"])
         spec: RolloutSpec = rollout.spec
-        caller.must_write_keys(each.key(rollout.mesh) for each in spec.resources)
+        caller.must_write_keys(resource.key(rollout.mesh) for resource in spec.resources)
         next_spec = _next_spec(command, rollout.mesh, spec, caller)
         put = Put(rollout_document(rollout.mesh, next_spec), await self._revision(rollout))
         revision = await self._api.store.write(put, author=caller.author(f"rollout {command.action}"))
@@ -105,9 +105,8 @@ class RolloutHandler:
         return stored.revision
 
 
-def _there(world: World, mesh: str) -> Resource:
-    if world.mesh(mesh) is None:
-        raise not_found("Mesh", mesh, (known.name for known in world.table("Mesh")))
+def _rollout_of(world: World, mesh: str) -> Resource:
+    must_have_mesh(world, mesh)
     rollout = world.get(rollout_key(mesh))
     if rollout is None:
         raise not_found("rollout of mesh", mesh, (), "`koguma apply --rollout` begins one")
@@ -149,8 +148,8 @@ def rollout_data(rollout: Resource) -> dict[str, Any]:
         "hold": str(spec.hold),
         "until": spec.until,
         "resources": [
-            {"type": each.type, "mesh": rollout.mesh, "name": each.name, "change": each.change}
-            for each in spec.resources
+            {"type": resource.type, "mesh": rollout.mesh, "name": resource.name, "change": resource.change}
+            for resource in spec.resources
         ],
         **_state_data(spec),
     }

@@ -22,5 +22,7 @@ def _under_way(world: World, key: Key) -> RolloutSpec | None:
     """The rollout that changes a resource."""
     rollout = world.get(rollout_key(key.mesh)) if key.mesh else None
     spec: RolloutSpec | None = None if rollout is None else rollout.spec
-    is_changed = spec is not None and spec.is_under_way and any(each.key(key.mesh) == key for each in spec.resources)
+    is_changed = (
+        spec is not None and spec.is_under_way and any(resource.key(key.mesh) == key for resource in spec.resources)
+    )
     return spec if is_changed else None

@@ -98,8 +98,8 @@ def restore(
 ) -> None:
     """Put a backup in the place of the store, while no control plane runs.
 
-    The backup is read as a whole and checked first. It stays as it is. What was written after it was made is not
-    there, and revisions count on from it. To go back without an end of the control plane, use `koguma rollback`.
+    The backup is read as a whole and checked first. It stays as it is. Writes that were made after
+    it are lost, and revisions count on from it. To go back while the control plane runs, use `koguma rollback`.
     """
     target = _file_of(settings := own_settings(config, store=store)).resolve()
     if not file.is_file():
@@ -155,10 +155,10 @@ def _put_aside(target: Path) -> Path | None:
     _must_be_over(target)
     numbered = (target.with_name(f"{target.name}.before-{number}") for number in count(1))
     kept = next(name for name in numbered if not any(path.exists() for path in _with_beside(name)))
-    there = [(old, new) for old, new in zip(_with_beside(target), _with_beside(kept), strict=True) if old.exists()]
-    for old, new in there:
+    moves = [(old, new) for old, new in zip(_with_beside(target), _with_beside(kept), strict=True) if old.exists()]
+    for old, new in moves:
         old.rename(new)
-    return there[0][1] if there else None
+    return moves[0][1] if moves else None
 
 
 def _with_beside(path: Path) -> list[Path]:

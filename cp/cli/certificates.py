@@ -59,7 +59,7 @@ KeyFile = Annotated[
     Path, typer.Option("--key-file", metavar="FILE", help="The file for the key. Its owner alone reads it.")
 ]
 CertificateFile = Annotated[Path, typer.Option("--cert-file", metavar="FILE", help="The file for the certificate.")]
-Lifetime = Annotated[str, typer.Option("--valid-for", metavar="DURATION", help="How long it is good.")]
+Lifetime = Annotated[str, typer.Option("--valid-for", metavar="DURATION", help="How long the certificate is valid.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the files if they exist.")]
 
 
@@ -76,7 +76,7 @@ def tls_certificate(  # noqa: PLR0913  # an option each
 ) -> None:
     """Write a certificate that signs itself, and its key.
 
-    Whoever should trust it is given the certificate as an authority: it can sign no other.
+    Give the certificate as an authority to those who should trust it: it can sign no other certificate.
     """
     if key_file.absolute() == cert_file.absolute():
         raise Problem("the key and the certificate cannot be one file", "Give --key-file and --cert-file two names.")

@@ -47,7 +47,7 @@ COMMANDS: Final[Mapping[Words, CommandEntry]] = {
         "cp.cli.rollouts", "show", "Show the rollout of a mesh, and how far it has come."
     ),
     ("rollout", "pause"): CommandEntry("cp.cli.rollouts", "pause", "Leave a rollout where it is."),
-    ("rollout", "continue"): CommandEntry("cp.cli.rollouts", "continue_", "Have a paused rollout go on."),
+    ("rollout", "continue"): CommandEntry("cp.cli.rollouts", "continue_", "Continue a paused rollout."),
     ("rollout", "abort"): CommandEntry("cp.cli.rollouts", "abort", "End a rollout, and bring its proxies back."),
     ("export",): CommandEntry("cp.cli.export", "export", "Print all resources, to be applied again."),
     ("migrate",): CommandEntry("cp.cli.migrate", "migrate", "Write policies with a targetRef in place of legacy ones."),

@@ -59,7 +59,9 @@ def _words_of(line: str) -> Sequence[str]:
 def completions(words: Sequence[str]) -> Iterator[str]:
     *before, incomplete = words or ("",)
     candidates = dict.fromkeys(_candidates(before, incomplete))
-    yield from (each for each in candidates if each.startswith(incomplete) and _SAFE.fullmatch(each))
+    yield from (
+        candidate for candidate in candidates if candidate.startswith(incomplete) and _SAFE.fullmatch(candidate)
+    )
 
 
 def _candidates(before: Sequence[str], incomplete: str) -> Iterable[str]:
@@ -85,8 +87,13 @@ class _Typed:
         if self.pending is not None:
             return self._values(self.pending)
         if incomplete.startswith("-"):
-            visible = (each for each in self.parameters if not getattr(each, "hidden", False))
-            return [name for each in visible for name in (*each.opts, *each.secondary_opts) if name.startswith("--")]
+            visible = (parameter for parameter in self.parameters if not getattr(parameter, "hidden", False))
+            return [
+                name
+                for parameter in visible
+                for name in (*parameter.opts, *parameter.secondary_opts)
+                if name.startswith("--")
+            ]
         places = _ARGUMENTS.get(self.path, ())
         return self._of_place(places[len(self.arguments)]) if len(self.arguments) < len(places) else ()
 
@@ -137,7 +144,7 @@ def _typed(path: Words, words: Sequence[str]) -> _Typed:
     from cp.cli.main import command  # noqa: PLC0415  # the names of commands come without it
 
     parameters = command(path).params
-    by_name = {name: each for each in parameters for name in (*each.opts, *each.secondary_opts)}
+    by_name = {name: parameter for parameter in parameters for name in (*parameter.opts, *parameter.secondary_opts)}
     arguments, options, pending = list[str](), dict[str, str](), None
     for word in words:
         name, equals, value = word.partition("=")

@@ -64,7 +64,7 @@ def add(  # noqa: PLR0913  # an option each
 ) -> None:
     """Remember a control plane, and ask it from now on.
 
-    The file ~/.koguma/config has all of them, for the eyes of its owner alone.
+    The file ~/.koguma/config has all of them, and only its owner can read it.
     """
     config = read_config()
     if config.has(name) and not overwrite:

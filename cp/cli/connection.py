@@ -42,7 +42,7 @@ Context = Annotated[
         envvar=["KOGUMA_CONTEXT"],
         metavar="NAME",
         help="A control plane of `koguma config control-planes list`, with its token and its authority. Default: the "
-        "one that is used there.",
+        "one that is current there.",
     ),
 ]
 TokenFile = Annotated[

@@ -126,14 +126,14 @@ class ClientConfig:
 
     def removing(self, name: str) -> ClientConfig:
         """Without a context, and without its control plane unless another context has that too."""
-        left = self._with_contexts([each for each in self._items(_CONTEXTS) if not _is_named(each, name)])
+        left = self._with_contexts([context for context in self._items(_CONTEXTS) if not _is_named(context, name)])
         return left.using("") if self.current == name else left
 
     def _with_contexts(self, contexts: Sequence[Any]) -> ClientConfig:
         """With other contexts, and without the control planes that have lost their last one by that."""
-        used, still_used = (set(map(_control_plane_of, each)) for each in (self._items(_CONTEXTS), contexts))
+        used, still_used = (set(map(_control_plane_of, items)) for items in (self._items(_CONTEXTS), contexts))
         gone = used - still_used
-        kept = [each for each in self._items(_CONTROL_PLANES) if str(_mapping(each).get("name")) not in gone]
+        kept = [known for known in self._items(_CONTROL_PLANES) if str(_mapping(known).get("name")) not in gone]
         return ClientConfig({**self.data, _CONTROL_PLANES: kept, _CONTEXTS: list(contexts)})
 
     @property
@@ -206,14 +206,14 @@ def _parsed_json(text: str) -> Any:
 def _is_deeper(value: Any, most: int) -> bool:
     """Whether values are nested in more than so many others."""
     inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
-    return most < 0 or any(_is_deeper(each, most - 1) for each in inner)
+    return most < 0 or any(_is_deeper(item, most - 1) for item in inner)
 
 
 def _parsed_yaml(text: str, file: Path) -> Any:
     from cp.model.yaml import NotYaml, parse_all  # noqa: PLC0415  # only who copied or edited the file waits for it
 
     try:
-        documents = [each.data for each in parse_all(text)] or [{}]
+        documents = [document.data for document in parse_all(text)] or [{}]
     except NotYaml as error:
         raise Problem(f"{file}:{error.line} is no YAML: {error.message}") from None
     return documents[0] if len(documents) == 1 else None
@@ -250,7 +250,7 @@ def _faults(server: Data) -> Iterator[str]:
 def _headers(server: Data) -> Headers:
     headers = server.get("headers")
     items = headers if isinstance(headers, list) else ()
-    return tuple((each["key"], str(each.get("value", ""))) for each in items if _is_header(each))
+    return tuple((item["key"], str(item.get("value", ""))) for item in items if _is_header(item))
 
 
 def _is_header(item: Any) -> bool:
@@ -265,18 +265,18 @@ def _control_plane_of(context: Any) -> str:
 
 def _replaced(items: Sequence[Any], new: Data) -> list[Any]:
     """Items with another one of a name, in the place of the one that had it, or as the last."""
-    replaced = [new if _is_named(each, new["name"]) else each for each in items]
+    replaced = [new if _is_named(item, new["name"]) else item for item in items]
     return replaced if new in replaced else [*replaced, new]
 
 
 def _without_secrets(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {
-            key: _shown(each) if key in _SHOWN and not isinstance(each, list | Mapping) else _without_secrets(each)
-            for key, each in value.items()
+            key: _shown(field) if key in _SHOWN and not isinstance(field, list | Mapping) else _without_secrets(field)
+            for key, field in value.items()
         }
     if isinstance(value, list):
-        return [_without_secrets(each) for each in value]
+        return [_without_secrets(item) for item in value]
     return _REDACTED if value not in ("", None) else value
 
 

@@ -184,8 +184,8 @@ def log_level(  # noqa: PLR0913  # an option each
 ) -> None:
     """Let the Envoy of a proxy log at another level for a time, or show the level that it has.
 
-    The log is where `koguma dp run` writes it. When the time is over the agent sets the level back, also if there is
-    no control plane then.
+    The log is where `koguma dp run` writes it. When the time is over the agent sets the level back, even if the
+    control plane is gone by then.
     """
     if lowest is not None and lowest not in LEVELS:
         raise Problem(f"there is no level {lowest}", f"Write {', '.join(LEVELS)}.", status=2)

@@ -84,8 +84,8 @@ EXAMPLES: Final[Mapping[tuple[str, ...], _Examples]] = {
         ("apply -f mesh --dry-run", "Show what would change."),
         ("apply -f mesh --wait", "Wait until every proxy that it affects has accepted it."),
         ("apply -f mesh --managed-by git --prune", "Delete what an earlier push of the same name had."),
-        ("apply -f mesh --no-preflight", "Write it although the Envoy that is asked first does not start."),
-        ("apply -f mesh --rollout 1,10%,100% --hold 30s --until '5xx < 1%'", "Serve it to some proxies first."),
+        ("apply -f mesh --no-preflight", "Write without asking an Envoy first, such as when it does not start."),
+        ("apply -f mesh --rollout 1,10%,100% --hold 30s --until '5xx < 1%'", "Serve a change to some proxies first."),
     ),
     ("plan",): _examples(
         ("plan -f mesh", "Show what it would do to apply a folder."),
@@ -120,11 +120,13 @@ EXAMPLES: Final[Mapping[tuple[str, ...], _Examples]] = {
     ("rollout", "list"): _examples(("rollout list", "Show what is rolled out, in all meshes.")),
     ("rollout", "show"): _examples(
         ("rollout show", "Show how far the rollout of the mesh default has come."),
-        ("rollout show --mesh shop --follow", "Watch one until its end."),
+        ("rollout show --mesh shop --follow", "Watch a rollout until its end."),
     ),
     ("rollout", "pause"): _examples(("rollout pause --mesh shop", "Leave a rollout where it is.")),
-    ("rollout", "continue"): _examples(("rollout continue --mesh shop", "Have it go on.")),
-    ("rollout", "abort"): _examples(("rollout abort --mesh shop", "Bring its proxies back to what is stored.")),
+    ("rollout", "continue"): _examples(("rollout continue --mesh shop", "Continue a rollout that was paused.")),
+    ("rollout", "abort"): _examples(
+        ("rollout abort --mesh shop", "End a rollout: its proxies go back to what is stored.")
+    ),
     ("export",): _examples(
         ("export > all.yaml", "Print all resources that have no secrets in them."),
         ("export --write mesh --secrets", "Write a file for each mesh, with secrets."),

@@ -54,7 +54,9 @@ def export(  # noqa: PLR0913  # an option each
     with api.client() as client:
         given = {name: value for name, value in parameters.items() if value}
         answer = client.answer("/_export", ["resources", "revision", "hidden", "own"], **given)
-    resources = [each for each in answer["resources"] if not (no_dataplanes and each["type"] == "Dataplane")]
+    resources = [
+        resource for resource in answer["resources"] if not (no_dataplanes and resource["type"] == "Dataplane")
+    ]
     if write is not None:
         _write(write, resources)
         data = {"folder": str(write), "resources": len(resources), "revision": answer["revision"]}

@@ -90,8 +90,8 @@ def dataplane_token(  # noqa: PLR0913  # an option each
 ) -> None:
     """Print a token with which a proxy gets its configuration.
 
-    It is good for the proxies that have all that it names. A token that names nothing is good for every proxy of the
-    mesh.
+    It is valid for the proxies that have everything that it names. A token that names nothing is valid for every
+    proxy of the mesh.
     """
     data = {
         "name": name,

@@ -52,28 +52,30 @@ def get(  # noqa: PLR0913  # an option each
         raise Problem("--watch cannot be combined with --at, as the past does not change", status=2)
     page = {"size": None if size is None else str(size), "offset": offset} if name is None else {}
     parameters = {parameter: value for parameter, value in page.items() if value is not None}
-    asked = _Asked(type_of(type_), mesh, name, output, parameters | ({"reveal": "true"} if reveal else {}), at)
+    question = _ResourceQuestion(
+        type_of(type_), mesh, name, output, parameters | ({"reveal": "true"} if reveal else {}), at
+    )
     with api.client() as client:
         if watch:
-            _watch(client, asked)
+            _watch(client, question)
             return
-        answer = asked.answer(client)
+        answer = question.answer(client)
     if name is None:
         warn_of("not shown, as they cannot be decrypted as they were then", answer.get("unreadable", ()))
     if output.is_data:
         _print_data(answer, output, is_list=name is None)
     else:
-        typer.echo(asked.table(answer), nl=False)
+        typer.echo(question.table(answer), nl=False)
 
 
-def _watch(client: Client, asked: _Asked) -> None:
+def _watch(client: Client, question: _ResourceQuestion) -> None:
     from cp.cli.watching import WatchedQuestion, watch_answers  # noqa: PLC0415  # few watch
 
-    watch_answers(client, WatchedQuestion(lambda: asked.answer(client), asked.table), asked.output)
+    watch_answers(client, WatchedQuestion(lambda: question.answer(client), question.table), question.output)
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _ResourceQuestion:
     """The resources of a type, or one of them."""
 
     kind: TypeNames

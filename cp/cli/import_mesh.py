@@ -41,7 +41,7 @@ NoDataplanes = Annotated[
 WithKeys = Annotated[
     bool,
     typer.Option(
-        "--with-keys", help="Import also what a control plane signs with: keys for tokens, and those of authorities."
+        "--with-keys", help="Also import the keys with which a control plane signs: those of tokens and of authorities."
     ),
 ]
 
@@ -62,29 +62,27 @@ def import_mesh(  # noqa: PLR0913  # an option each
 ) -> None:
     """Bring whole meshes from Kuma into a control plane, with a list of what will not work there.
 
-    All resources are checked first. If one of them is invalid all that is wrong is told, and none is written.
-    They are written at once or, if they are too large for that, in several requests: run it again if one fails.
+    All resources are checked first. If one of them is invalid, all that is wrong is listed, and nothing is written.
+    They are written in one request or, if they are too large for that, in several: run it again if a request fails.
     """
     must_be_write(preflight=preflight, dry_run=dry_run)
     is_url = source.startswith(("http://", "https://"))
-    there = source_connection(source, source_token_file, source_ca_cert_file) if is_url else None
-    files = _files(source, mesh or "", there, with_keys=with_keys)
+    source_api = source_connection(source, source_token_file, source_ca_cert_file) if is_url else None
+    files = _files(source, mesh or "", source_api, with_keys=with_keys)
     must_be_shown(files, "nothing was imported")
     files, taken = with_engines(files, None if engine is None else engine.value)
-    chosen = (each for each in files.documents if not (no_dataplanes and each.document.key.type == "Dataplane"))
-    documents = [_with_own_policies(each) if each.document.key.type == "Mesh" else each for each in chosen]
+    documents = sorted(_imported(files, no_dataplanes=no_dataplanes), key=_place)
     if not files.report.is_valid:
         print_findings(files.report.errors)
         raise Problem("nothing was imported", "Mend what is named above, or leave it out.")
     if not documents:
         raise Problem("there is nothing to import", "Name an export with resources, and a mesh that is in it.")
-    in_order = sorted(documents, key=_place)
-    if (requests := len(list(parts(in_order)))) > 1:
+    if (requests := len(list(parts(documents)))) > 1:
         text = f"in {requests} requests, one after the other: {_WHY_IN_THIS_ORDER}"
         typer.echo(text, err=output is not TextFormat.TEXT)
     report = WriteReport(output)
     with api.client() as client:
-        for key, outcome in _outcomes(client, in_order, Push(preflight=preflight), dry_run=dry_run):
+        for key, outcome in _outcomes(client, documents, Push(preflight=preflight), dry_run=dry_run):
             report.add(key, outcome, printable(f"{WOULD_BE[outcome] if dry_run else outcome}: {key}"))
     if report.is_data:
         report.more |= {"notes": list(taken), "willNotWork": [line.strip() for line in _reasons(files)]}
@@ -94,16 +92,26 @@ def import_mesh(  # noqa: PLR0913  # an option each
         typer.echo(printable(line))
 
 
-def _files(source: str, mesh: str, there: ApiConnection | None, *, with_keys: bool) -> MeshFiles:
-    if there is None:
+def _files(source: str, mesh: str, source_api: ApiConnection | None, *, with_keys: bool) -> MeshFiles:
+    if source_api is None:
         return read(file_texts([source]), mesh, with_keys=with_keys)
-    with there.client() as client:
+    with source_api.client() as client:
         return read(list(texts_of(client, mesh, with_keys=with_keys)), mesh, with_keys=with_keys)
 
 
-def _place(each: FileDocument) -> int:
+def _imported(files: MeshFiles, *, no_dataplanes: bool) -> Iterator[FileDocument]:
+    """The documents that are written: all that were read, or all but the Dataplanes."""
+    for file_document in files.documents:
+        kind = file_document.key.type
+        if kind == "Mesh":
+            yield _with_own_policies(file_document)
+        elif kind != "Dataplane" or not no_dataplanes:
+            yield file_document
+
+
+def _place(file_document: FileDocument) -> int:
     """Meshes first, as all else is in them; Dataplanes last, as proxies are served from then on."""
-    return {"Mesh": 0, "Dataplane": 2}.get(each.document.key.type, 1)
+    return {"Mesh": 0, "Dataplane": 2}.get(file_document.key.type, 1)
 
 
 def _with_own_policies(mesh: FileDocument) -> FileDocument:
@@ -143,5 +151,5 @@ def what_will_not_work(files: MeshFiles) -> Iterator[str]:
 
 
 def _reasons(files: MeshFiles) -> Iterator[str]:
-    yield from (f"{each.documents}: {each.reason}" for each in files.left_out)
+    yield from (f"{left_out.documents}: {left_out.reason}" for left_out in files.left_out)
     yield from (str(finding) for finding in files.report.findings if finding.code == _NOT_ENFORCED)

@@ -55,7 +55,7 @@ Filter = Annotated[
     typer.Option(
         "--filter",
         metavar="REGEX",
-        help="With --stats and --config-dump: only what has such a name (RE2).",
+        help="With --stats and --config-dump: only names that this regular expression (RE2) matches.",
         show_default=False,
     ),
 ]
@@ -92,8 +92,8 @@ def inspect(  # noqa: PLR0913  # an option each
 ) -> None:
     """Show what proxies have accepted and rejected, the rules or policies of a proxy, or where a policy has effect.
 
-    Of `dataplane NAME` also what its Envoy has and does itself, with one of --clusters, --stats, --config-dump and
-    --certificates: it is asked by way of `koguma dp run` beside it.
+    With `dataplane NAME`, one of --clusters, --stats, --config-dump and --certificates shows what its Envoy itself has
+    and does. The Envoy is asked by way of `koguma dp run` beside it.
     """
     flags = dict(zip(EnvoyView, (clusters, stats, config_dump, certificates), strict=True))
     chosen = "" if type_ is None else type_.value
@@ -116,14 +116,17 @@ def inspect(  # noqa: PLR0913  # an option each
         raise Problem(f"inspect {subject} needs a name", "Add the NAME of a Dataplane or of a policy.", status=2)
     kind = None if subject in {RULES, POLICIES} else _policy_kind(subject)
     answer = _offline(subject, kind, name, mesh, file, var or []) if file else _online(subject, kind, name, mesh, api)
-    wide = output is TableFormat.WIDE
     if output.is_data:
         print_data(answer, output)
-    elif kind is not None:
-        typer.echo(rule_tables.dataplanes(answer, wide=wide), nl=False)
     else:
-        shown = rule_tables.rules if subject == RULES else rule_tables.policies
-        typer.echo(shown(answer, wide=wide), nl=False)
+        typer.echo(_table(subject, kind, answer, wide=output is TableFormat.WIDE), nl=False)
+
+
+def _table(subject: str, kind: Kind | None, answer: Any, *, wide: bool) -> str:
+    """Where a policy of a kind has effect, or the rules or policies of a proxy."""
+    if kind is not None:
+        return rule_tables.dataplanes(answer, wide=wide)
+    return rule_tables.rules(answer, wide=wide) if subject == RULES else rule_tables.policies(answer, wide=wide)
 
 
 def _of_proxy(subject: str, name: str | None, mesh: str, *, is_live: bool) -> str:

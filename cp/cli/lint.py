@@ -38,7 +38,7 @@ def lint(  # noqa: PLR0913  # an option each
 ) -> None:
     """Report what is wrong, has no effect, or cannot work as written. Ends with status 1 if there are errors.
 
-    It ends with status 1 as well if there are meshes that you may read and not inspect: nothing is told of them.
+    It also ends with status 1 if there are meshes that you may read but not inspect: their findings are not shown.
     """
     data = _offline(file, var or [], mesh) if file else _online(mesh, api)
     if output is OutputFormat.TABLE:

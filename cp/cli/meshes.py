@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
@@ -73,7 +74,7 @@ class MeshFiles:
     @property
     def hidden(self) -> tuple[Key, ...]:
         """Those of which something secret was not shown, so that nobody knows what they do."""
-        documents = (each.document for each in self.documents)
+        documents = (file_document.document for file_document in self.documents)
         return tuple(document.key for document in documents if _is_hidden(document))
 
 
@@ -90,23 +91,26 @@ def read(texts: Sequence[FileText], mesh: str = "", *, with_keys: bool = True) -
 
     So is, without keys, what a control plane signs with.
     """
-    documents, report = file_documents(texts, known_kinds())
-    known = [each for each in documents if each.document.key.type in known_kinds()]
-    in_meshes = [each for each in known if not mesh or _is_of(each, mesh)]
+    kinds = known_kinds()
+    documents, report = file_documents(texts, kinds)
+    known = [file_document for file_document in documents if file_document.key.type in kinds]
+    unknown = Counter(file_document.key.type for file_document in documents if file_document.key.type not in kinds)
+    in_meshes = [file_document for file_document in known if not mesh or _is_of(file_document, mesh)]
     keys_of_authorities = frozenset() if with_keys else frozenset(_keys_of_authorities(in_meshes))
-    signing = [each for each in in_meshes if not with_keys and _signs(each.document, keys_of_authorities)]
-    chosen = tuple(each for each in in_meshes if each not in signing)
-    unknown: dict[str, int] = {}
-    for each in documents:
-        if each not in known:
-            unknown[each.document.key.type] = unknown.get(each.document.key.type, 0) + 1
-    keys = {each.document.key for each in chosen}
-    findings = tuple(each for each in report.findings if each.resource is None or each.resource in keys)
+    signing = [
+        file_document
+        for file_document in in_meshes
+        if not with_keys and _signs(file_document.document, keys_of_authorities)
+    ]
+    chosen = tuple(file_document for file_document in in_meshes if file_document not in signing)
+    keys = {file_document.key for file_document in chosen}
+    findings = tuple(finding for finding in report.findings if finding.resource is None or finding.resource in keys)
     left_out = (
         *(LeftOut(f"{count} {kind}", "Koguma has no such type") for kind, count in unknown.items()),
-        *(LeftOut(str(each.document.key), _IS_KEY) for each in signing),
+        *(LeftOut(str(file_document.key), _IS_KEY) for file_document in signing),
     )
-    return MeshFiles(chosen, ValidationReport(tuple(each.document for each in chosen), findings), left_out)
+    report = ValidationReport(tuple(file_document.document for file_document in chosen), findings)
+    return MeshFiles(chosen, report, left_out)
 
 
 def with_engines(files: MeshFiles, engine: Engine | None) -> tuple[MeshFiles, Sequence[str]]:
@@ -114,17 +118,18 @@ def with_engines(files: MeshFiles, engine: Engine | None) -> tuple[MeshFiles, Se
 
     Kuma has no such field: there legacy routes withhold what is outside a mesh from whom no permission names.
     """
-    judged = {each.document.key.mesh for each in files.documents if each.document.key.type in _OF_LEGACY_ENGINE}
+    keys = [file_document.key for file_document in files.documents]
+    judged = {key.mesh for key in keys if key.type in _OF_LEGACY_ENGINE}
     taken: dict[str, Engine] = {}
-    for document in (each.document for each in files.documents):
+    for document in (file_document.document for file_document in files.documents):
         chosen = engine or ("Legacy" if document.key.name in judged else None)
         if document.key.type == "Mesh" and chosen is not None and not names_engine(document.data):
             taken[document.key.name] = chosen
     documents = tuple(
-        with_fields(each, {FIELD: taken[each.document.key.name]})
-        if each.document.key.type == "Mesh" and each.document.key.name in taken
-        else each
-        for each in files.documents
+        with_fields(file_document, {FIELD: taken[file_document.key.name]})
+        if file_document.key.type == "Mesh" and file_document.key.name in taken
+        else file_document
+        for file_document in files.documents
     )
     notes = [] if engine is not None else [f"Mesh {name} {_TAKEN_FOR_LEGACY}" for name in taken]
     return replace(files, documents=documents), notes
@@ -135,7 +140,7 @@ def with_fields(file_document: FileDocument, fields: Mapping[str, Any]) -> FileD
     document = replace(file_document.document, data={**file_document.document.data, **fields})
     added = f"{_SEPARATOR.sub('', file_document.text.rstrip())}\n{as_yaml(dict(fields))}"
     reading = read_documents(added)
-    is_same = not reading.findings and [each.data for each in reading.documents] == [document.data]
+    is_same = not reading.findings and [parsed.data for parsed in reading.documents] == [document.data]
     return FileDocument(document, added if is_same else as_yaml(dict(document.data)))
 
 
@@ -146,11 +151,11 @@ def _is_hidden(document: Document) -> bool:
 
 def _keys_of_authorities(documents: Iterable[FileDocument]) -> Iterator[Key]:
     """The Secrets with the keys of authorities that somebody provided, as a Mesh or a MeshIdentity names them."""
-    for document in (each.document for each in documents):
+    for document in (file_document.document for file_document in documents):
         if document.key.type in _WITH_AUTHORITIES:
             mesh = document.key.mesh or document.key.name
             references = source_references(known_kinds()[document.key.type], document.data)
-            yield from (Key(_SECRET, mesh, each.named) for each in references if _KEY.search(each.path))
+            yield from (Key(_SECRET, mesh, reference.named) for reference in references if _KEY.search(reference.path))
 
 
 def _signs(document: Document, keys_of_authorities: AbstractSet[Key]) -> bool:
@@ -186,7 +191,7 @@ def _items_of(client: Client, mesh: str) -> Iterator[_Item]:
     if mesh and meshes[0]["name"] != mesh:
         raise NoControlPlane(client.address, f"/meshes/{mesh}", "is another Mesh")
     kinds = [kind for kind in known_kinds().values() if not kind.is_global]
-    for name in [each["name"] for each in meshes]:
+    for name in [item["name"] for item in meshes]:
         for kind in kinds:
             yield from _of_kind(client, kind, name)
     for kind in (known_kinds()[name] for name in sorted(_OF_ALL_MESHES)):

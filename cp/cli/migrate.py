@@ -171,10 +171,10 @@ def report(moved: Migration) -> Iterator[str]:
     proxies = len(moved.proxies)
     yield f"mesh {moved.mesh}: {proxies} {'proxy' if proxies == 1 else 'proxies'} compared"
     yield from _section("replaced", _replaced(moved))
-    yield from _section("stays", (f"{each.kind}: {each.reason}" for each in moved.kept))
-    yield from _section("look at", (note for each in moved.translations for note in each.notes))
-    in_names = [each for each in moved.differences if each.in_names_alone]
-    changed = [each for each in moved.differences if not each.in_names_alone]
+    yield from _section("stays", (f"{group.kind}: {group.reason}" for group in moved.kept))
+    yield from _section("look at", (note for translation in moved.translations for note in translation.notes))
+    in_names = [difference for difference in moved.differences if difference.in_names_alone]
+    changed = [difference for difference in moved.differences if not difference.in_names_alone]
     yield from _section("different for proxies", _differences(changed), _no_difference(moved))
     if in_names:
         yield from _section("called by other names, and the same otherwise", _differences(in_names))
@@ -214,10 +214,10 @@ def _section(title: str, lines: Iterable[str], empty: str = "") -> Iterator[str]
 
 
 def _replaced(moved: Migration) -> Iterator[str]:
-    for each in moved.translations:
-        for policy in each.policies if each.is_done else ():
-            new = [f"{key.type} {key.name}" for key, origin in each.origins.items() if origin == policy.key]
-            yield f"{each.kind} {policy.name}: {', '.join(new) or 'nothing takes its place'}"
+    for translation in moved.translations:
+        for policy in translation.policies if translation.is_done else ():
+            new = [f"{key.type} {key.name}" for key, origin in translation.origins.items() if origin == policy.key]
+            yield f"{translation.kind} {policy.name}: {', '.join(new) or 'nothing takes its place'}"
 
 
 def _differences(differences: Iterable[Difference]) -> Iterator[str]:
@@ -250,9 +250,10 @@ def data_of(moved: Migration) -> Mapping[str, Any]:
         "new": [dict(document.data) for document in moved.documents],
         "replaced": [_key(key) for key in moved.removed],
         "kept": [
-            {"policies": [_key(policy.key) for policy in each.policies], "reason": each.reason} for each in moved.kept
+            {"policies": [_key(policy.key) for policy in group.policies], "reason": group.reason}
+            for group in moved.kept
         ],
-        "notes": [note for each in moved.translations for note in each.notes],
+        "notes": [note for translation in moved.translations for note in translation.notes],
         "differences": [_difference(difference) for difference in moved.differences],
         "failed": [
             {"proxy": key.name, "compared": key in moved.proxies, "message": _sentence(moved, key, failure)}

@@ -48,7 +48,7 @@ def offline_plan(
     planned = world.next({**changes, **documents}, 1)  # also what stands elsewhere only: origins name files and lines
     scope, compiler = PlanScope(world, planned, changes, meshes_of(changes, world, planned)), Compiler(policies)
     meshes = tuple(mesh_plans(scope, compiler, decoded))
-    findings = (lint(policies, each) for each in (world, planned)) if with_findings else ((), ())
+    findings = (lint(policies, side) for side in (world, planned)) if with_findings else ((), ())
     plan = plan_data(Plan(planned_documents(known, changes), meshes, *finding_changes(*findings)))
     return plan if envoy is None else {**plan, "preflight": _preflight(envoy, proxy_changes(scope, compiler))}
 

@@ -35,7 +35,7 @@ def reply(data: Any, text: str, output: TextFormat, *, ends_line: bool = True) -
 
 def warn_of(reason: str, resources: Iterable[Mapping[str, str]]) -> None:
     """Say why some resources, as the API names them, are missing from what was printed."""
-    names = [str(Key(each["type"], each.get("mesh", ""), each["name"])) for each in resources]
+    names = [str(Key(resource["type"], resource.get("mesh", ""), resource["name"])) for resource in resources]
     if names:
         more = f" and {len(names) - _WARNED_OF} more" if len(names) > _WARNED_OF else ""
         typer.echo(f"Warning: {reason}: {', '.join(names[:_WARNED_OF])}{more}", err=True)

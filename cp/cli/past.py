@@ -36,7 +36,8 @@ Before = Annotated[
     int | None, typer.Option("--before", metavar="REVISION", min=0, help="Show only what came before this revision.")
 ]
 Registrations = Annotated[
-    bool, typer.Option("--registrations", help="Show also what changed because proxies came, went and were ready.")
+    bool,
+    typer.Option("--registrations", help="Also show the registrations by which proxies came, became ready and went."),
 ]
 From = Annotated[
     str,
@@ -55,7 +56,9 @@ OneMesh = Annotated[str, typer.Option("--mesh", "-m", help="Only this mesh. Defa
 Back = Annotated[int, typer.Argument(metavar="REVISION", min=0, help="The revision to which to go back.")]
 Only = Annotated[
     list[str] | None,
-    typer.Option("--only", metavar="TYPE[/NAME]", help="Only resources of this type, or one. May be repeated."),
+    typer.Option(
+        "--only", metavar="TYPE[/NAME]", help="Only resources of this type, or only this resource. May be repeated."
+    ),
 ]
 MeshOfDiff = Annotated[
     str,
@@ -83,7 +86,7 @@ def history(  # noqa: PLR0913  # an option each
 ) -> None:
     """Show who changed what, and when: of one resource, or of all. The newest change comes first.
 
-    That proxies came, went and were ready is left out, unless it is asked for or the resource is named.
+    Registrations, by which proxies come, become ready and go, are left out unless you ask for them or name a resource.
     """
     if (type_ is None) != (name is None):
         raise Problem("a resource has a TYPE and a NAME", "Give both, or none for all resources.", status=2)
@@ -189,7 +192,7 @@ def rollback(  # noqa: PLR0913  # an option each
     What was made since is deleted, and what was deleted is there again. The Dataplanes of proxies that register
     themselves stay, and so do, unless --only names them, the Secrets that decide which tokens and certificates count.
     A Mesh that was made since is deleted only with --delete-meshes.
-    A rollback is a write as any other: it is in the history, and can be rolled back.
+    A rollback is a write like any other: it is in the history, and can be rolled back.
     """
     if dry_run and wait:
         raise Problem("--wait cannot be combined with --dry-run, which changes nothing", status=2)

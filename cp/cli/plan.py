@@ -70,7 +70,7 @@ NoFindings = Annotated[
 
 
 Preflight = Annotated[
-    bool, typer.Option("--preflight", help="Have an Envoy look at what proxies would be served that is new.")
+    bool, typer.Option("--preflight", help="Show an Envoy all that would be new to proxies, and print what it refuses.")
 ]
 EnvoyPath = Annotated[
     str | None,
@@ -78,7 +78,7 @@ EnvoyPath = Annotated[
         "--envoy-path",
         envvar=["KOGUMA_ENVOY"],
         metavar="FILE",
-        help="The Envoy for --preflight between folders. Default: the one that is found, as koguma dp run does.",
+        help="The Envoy for --preflight between folders. Default: the one that koguma dp run would find.",
     ),
 ]
 
@@ -140,7 +140,8 @@ def _of_files(
     """The plan of a control plane for what would be applied."""
     documents = valid_documents(files, variables)
     texts = [
-        (each.text, each.location) for each in sorted(documents, key=lambda each: each.document.key.type != "Mesh")
+        (file_document.text, file_document.location)
+        for file_document in sorted(documents, key=lambda file_document: file_document.key.type != "Mesh")
     ]
     with api.client() as client:
         further = ({} if with_findings else {"findings": "false"}) | ({"preflight": "true"} if push.preflight else {})
@@ -152,7 +153,7 @@ def _of_files(
     return {
         **answer["plan"],
         **of_envoy,
-        "unchanged": sum(each["outcome"] == "Unchanged" for each in answer["resources"]),
+        "unchanged": sum(resource["outcome"] == "Unchanged" for resource in answer["resources"]),
     }
 
 

@@ -202,13 +202,13 @@ def _findings(findings: Data, style: PlanStyle) -> Iterator[str]:
 def preflight_lines(preflight: Data) -> Iterator[tuple[str, str]]:
     """What an Envoy says to what proxies would be served, each line with its sign."""
     yield f"preflight: {_shown_to_envoy(preflight)}", ""
-    for each in preflight["refused"]:
-        yield f"{each['type']} {each['name']} of {each['proxy']}: {each['reason']}", "-"
-        for part in each["policies"]:
+    for resource in preflight["refused"]:
+        yield f"{resource['type']} {resource['name']} of {resource['proxy']}: {resource['reason']}", "-"
+        for part in resource["policies"]:
             place = f", {part['file']}:{part['line']}" if part.get("file") else ""
             yield f"    made of {part['type']} {part['name']} ({part['path']}{place})", ""
-    for each in preflight["notShown"]:
-        yield f"not shown: {each['type']} {each['name']} of {each['proxy']}: {each['reason']}", ""
+    for resource in preflight["notShown"]:
+        yield f"not shown: {resource['type']} {resource['name']} of {resource['proxy']}: {resource['reason']}", ""
     for text in preflight.get("notCompared", ()):
         yield f"not shown: {text}", ""
     untold = preflight.get("inMeshesNotTold", {})
@@ -247,7 +247,7 @@ def notes(plan: Data) -> Iterator[str]:
     """What a plan does not say."""
     if closed := plan.get("meshesNotTold"):
         yield f"Not compared, as you may not look into it: {', '.join(closed)}."
-    if unreadable := ", ".join(str(_key(each)) for each in plan.get("unreadable", ())):
+    if unreadable := ", ".join(str(_key(document)) for document in plan.get("unreadable", ())):
         yield f"Not compared, as nobody can decrypt how they were: {unreadable}."
     yield f"Not compared: {'; '.join(plan['notCompared'])}."
 
@@ -295,7 +295,10 @@ def _markdown(plan: Data, style: PlanStyle) -> Iterator[str]:
         yield from (f"_{_cell(sentence)}_\n" for sentence in under_way(plan))
         return
     documents, more = style.shown(plan["documents"], _MANY)
-    rows = (f"| {_SIGNS[each['change']]} | {_code(_key(each))} | {_code(_place(each).strip())} |" for each in documents)
+    rows = (
+        f"| {_SIGNS[document['change']]} | {_code(_key(document))} | {_code(_place(document).strip())} |"
+        for document in documents
+    )
     note = f"\n… and {more} more resources.\n" if more else ""
     yield "\n".join(("| | Resource | Where |", "|---|---|---|", *rows)) + f"\n{note}\n"
     for mesh in plan["meshes"]:
@@ -357,6 +360,6 @@ def _code(value: object) -> str:
 def _cell(text: str) -> str:
     """A text that means nothing to Markdown: no table, no tag and nobody to be told."""
     escaped = html.escape(" ".join(printable(text).split()))
-    for sign in "|`*_[]@#~\\":
-        escaped = escaped.replace(sign, f"&#{ord(sign)};") if sign != "#" else escaped
+    for sign in "|`*_[]@~\\":
+        escaped = escaped.replace(sign, f"&#{ord(sign)};")
     return escaped

@@ -13,8 +13,8 @@ Preflighted = Annotated[
     typer.Option(
         "--preflight/--no-preflight",
         help="Have an Envoy look at what proxies would be served before any proxy is. The control plane needs one: "
-        "KOGUMA_PREFLIGHT_ENVOY. With --no-preflight none does, also where the control plane asks one first "
-        "(KOGUMA_PREFLIGHT_WRITES); the history says so.",
+        "KOGUMA_PREFLIGHT_ENVOY. With --no-preflight no Envoy is asked, even if the control plane asks one for each "
+        "write (KOGUMA_PREFLIGHT_WRITES); the history says so.",
         show_default="as the control plane does",
     ),
 ]

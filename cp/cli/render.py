@@ -72,7 +72,7 @@ def _of_envoy(dataplane: str, mesh: str, api: ApiConnection, type_: ResourceType
     path = f"{folder_of(kind_of('Dataplane'), mesh)}/{dataplane}/_envoy/config_dump"
     types = list(DUMPED_TYPES) if type_ is None else [type_.value]
     with api.client() as client:
-        return {each: envoys.from_dump(client.answer(path, [], type=each), each) for each in types}
+        return {type_name: envoys.from_dump(client.answer(path, [], type=type_name), type_name) for type_name in types}
 
 
 def _offline(dataplane: str, mesh: str, files: Sequence[str], variables: Sequence[str]) -> dict[str, Any]:

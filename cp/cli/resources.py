@@ -54,13 +54,14 @@ def apply(  # noqa: PLR0913  # an option each
     """Create or update resources from files, in one write. If one of them is invalid, none is written.
 
     Files that are too large for one request are written in several, one after the other; with --prune and --rollout
-    it is always one.
+    there is always one request.
 
     With --wait it ends with status 0 once every connected proxy that the change affects has accepted it. If a proxy
     rejects it or does not answer in time, it prints the reason and ends with status 1.
 
-    With --rollout some proxies are served it before anything is stored. It ends with status 0 once it is stored for
-    all, and with 1 if it went back by itself. Ctrl-C leaves it under way: see `koguma rollout`.
+    With --rollout some proxies are served the change before anything is stored. The command ends with status 0 once
+    the change is stored for all, and with 1 if the rollout went back. Ctrl-C leaves the rollout under way: see
+    `koguma rollout`.
     """
     must_be_write(preflight=preflight, dry_run=dry_run)
     order = _order(rollout, hold, until, is_other=dry_run or wait)

@@ -1,4 +1,4 @@
-"""`koguma rollout`: how far the rollouts of meshes have come, and to pause, continue or abort them."""
+"""`koguma rollout`: shows how far the rollouts of meshes have come, and pauses, continues or aborts them."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from cp.model.wording import few, printable
 
 Data = Mapping[str, Any]
 
-Follow = Annotated[bool, typer.Option("--follow", help="Print how it goes on, until its end.")]
+Follow = Annotated[bool, typer.Option("--follow", help="Print the progress of the rollout until its end.")]
 Steps = Annotated[
     str,
     typer.Option(
         "--rollout",
         metavar="STEPS",
-        help="Serve it to some proxies of each class first, such as 1,10%,100%, and store it once all steps were good.",
+        help="Serve the change to some proxies of each class first, in steps such as 1,10%,100%, and store it once all "
+        "steps were good.",
     ),
 ]
 Hold = Annotated[
@@ -36,7 +37,8 @@ Until = Annotated[
     typer.Option(
         "--until",
         metavar="CONDITION",
-        help="What has to hold of the requests at the proxies of each step: '5xx < 1%'. Else they go back.",
+        help="What has to hold for the requests at the proxies of each step: '5xx < 1%'. Otherwise the rollout goes "
+        "back.",
     ),
 ]
 
@@ -91,7 +93,7 @@ def pause(*, mesh: Mesh = DEFAULT_MESH, output: TextOutput = TextFormat.TEXT, ap
 
 
 def continue_(*, mesh: Mesh = DEFAULT_MESH, output: TextOutput = TextFormat.TEXT, api: ApiConnection) -> None:
-    """Have a rollout go on that was paused. Its step is watched from the beginning."""
+    """Continue a rollout that was paused. Its step is watched from the beginning."""
     _command(mesh, "continue", output, api)
 
 

@@ -13,6 +13,7 @@ from typing import Final
 from cp.client.problem import Problem
 from cp.insight.report import ValidationReport, examine
 from cp.model.document import Document
+from cp.model.names import Key
 from cp.model.source import FileReading, read_documents
 from cp.resources.kinds import Kinds
 from cp.store.tree import survey
@@ -38,6 +39,10 @@ class FileDocument:
 
     document: Document
     text: str
+
+    @property
+    def key(self) -> Key:
+        return self.document.key
 
     @property
     def location(self) -> str:

@@ -73,7 +73,7 @@ class CallJudgement:
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
+class _ClientConf:
     """What is said of those clients of an inbound who meet conditions."""
 
     match: Mapping[str, Any]
@@ -90,8 +90,9 @@ def permissions_at(
     `legacy` is what legacy policies say of them, as far as it counts.
     """
     of_rules = () if rules is None else rules_side_by_side(rules, index)
-    judging = [_Said(match, combined.conf) for match, combined in of_rules]
-    return tuple(_permissions(policy, [*judging, *(_Said(each.match, each.conf, each.place) for each in legacy)], mesh))
+    judging = [_ClientConf(match, combined.conf) for match, combined in of_rules]
+    judging += [_ClientConf(client.match, client.conf, client.place) for client in legacy]
+    return tuple(_permissions(policy, judging, mesh))
 
 
 def judgement(permissions: Iterable[Permission], uris: Iterable[str], server_name: str) -> CallJudgement:
@@ -106,8 +107,8 @@ def judgement(permissions: Iterable[Permission], uris: Iterable[str], server_nam
     return CallJudgement(allowed_by, deciding.get(Verdict.SHADOW_DENY) if allowed_by is not None else None)
 
 
-def _permissions(policy: Policy[Any], judging: Sequence[_Said], mesh: str) -> Iterator[Permission]:
-    client_rules = [ClientRule(each.match, decode(policy.conf, each.conf.value)) for each in judging]
+def _permissions(policy: Policy[Any], judging: Sequence[_ClientConf], mesh: str) -> Iterator[Permission]:
+    client_rules = [ClientRule(judged.match, decode(policy.conf, judged.conf.value)) for judged in judging]
     for index, verdict in policy.verdicts(client_rules):
         field, path = judging[index].conf.written(verdict.path)
         yield Permission(

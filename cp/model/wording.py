@@ -30,7 +30,7 @@ def few(names: Sequence[str], most: int = FEW) -> str:
 
 def printable(text: str) -> str:
     """A text without characters that a terminal obeys, those that end a line included; each as its number."""
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def without_password(url: str) -> str:

@@ -144,8 +144,8 @@ def _rule(rule: SpecRule[Conf]) -> Iterator[Violation]:
 
 def _set(conf: Conf, paths: tuple[str, ...]) -> Iterator[str]:
     """The paths, of those given, that a conf sets."""
-    there = {*conf.wire(), *(f"http.{name}" for name in (conf.http or HttpTimeouts()).wire())}
-    return (path for path in paths if path in there)
+    set_paths = {*conf.wire(), *(f"http.{name}" for name in (conf.http or HttpTimeouts()).wire())}
+    return (path for path in paths if path in set_paths)
 
 
 def deprecations(spec: Spec, _meta: DocumentMeta) -> Iterator[Violation]:

@@ -71,7 +71,8 @@ def held_dataplanes(world: World, keys: Collection[Key]) -> frozenset[Key]:
     """The Dataplanes of all such proxies, connected or not."""
     candidates = [candidate_of(world, mesh) for mesh in {key.mesh for key in keys}]
     holding = [candidate for candidate in candidates if candidate is not None and candidate.proposes_any(keys)]
-    return frozenset(Key("Dataplane", each.rollout.mesh, name) for each in holding for name in each.proxies)
+    proxies = ((candidate.rollout.mesh, name) for candidate in holding for name in candidate.proxies)
+    return frozenset(Key("Dataplane", mesh, name) for mesh, name in proxies)
 
 
 def rollouts_by_state(world: World, _earlier: Mapping[str, int] | None = None) -> Mapping[str, int]:
@@ -84,7 +85,7 @@ def rollouts_by_state(world: World, _earlier: Mapping[str, int] | None = None) -
 def rolled_keys(world: World, changed: frozenset[Key]) -> frozenset[Key]:
     """What was changed, for some proxies or for all, where a rollout is among what was written."""
     rollouts = [world.get(key) for key in changed if key == rollout_key(key.mesh)]
-    of_rollouts = (each.key(rollout.mesh) for rollout in rollouts if rollout for each in rollout.spec.resources)
+    of_rollouts = (resource.key(rollout.mesh) for rollout in rollouts if rollout for resource in rollout.spec.resources)
     return changed.union(of_rollouts) if rollouts else changed
 
 

@@ -105,7 +105,7 @@ def rollout_document(mesh: str, spec: RolloutSpec) -> Document:
 
 def _plain(spec: RolloutSpec) -> dict[str, Any]:
     values = {name: getattr(spec, field) for field, name in zip(spec.__struct_fields__, _names(spec), strict=True)}
-    resources = [dict(zip(_names(each), _values(each), strict=True)) for each in spec.resources]
+    resources = [dict(zip(_names(resource), _values(resource), strict=True)) for resource in spec.resources]
     content = None if spec.content is None else spec.content.reveal()
     plain = {**values, "resources": resources, "content": content, "hold": str(spec.hold)}
     return {name: value for name, value in plain.items() if value is not None}

@@ -280,8 +280,8 @@ def _verification(verification: Verification) -> Iterator[Violation]:
         yield from data_source(path, source)
         yield from file_path(f"{path}.file", source.file)
     if (verification.client_cert is None) != (verification.client_key is None):
-        missing, there = ("clientKey", "clientCert") if verification.client_cert else ("clientCert", "clientKey")
-        yield absent(missing, f"must be set beside `{there}`")
+        missing, given = ("clientKey", "clientCert") if verification.client_cert else ("clientCert", "clientKey")
+        yield absent(missing, f"must be set beside `{given}`")
 
 
 def external_service(service: ExternalService, _meta: DocumentMeta) -> Iterator[Violation]:

@@ -1,7 +1,11 @@
 """`AgentLinks`: the requests that agents hold open here, each of which is answered with a question for its Envoy.
 
-An agent has one question at a time; further ones wait for it here. An answer is taken once, for a question that was
-asked, and from whom it was asked.
+An agent has one question at a time; further ones wait for it here. An answer is taken once, and only from the agent
+that was asked. A question is
+
+waiting      until the agent holds a link open (`waiting`)
+under way    once it was sent, which ends that link: the agent answers in another request (`under_way`)
+forgotten    once its answer has come or its time is over; one that waits, also once the agent has gone
 
 See record 0085.
 """
@@ -88,7 +92,7 @@ class HeldLink:
 
 
 @dataclass(eq=False, slots=True)
-class _AskedQuestion:
+class _PendingQuestion:
     id: str
     question: EnvoyQuestion
     deadline: float
@@ -103,23 +107,25 @@ class _ProxyQuestions:
 
     subjects: Collection[str] = ()
     link: HeldLink | None = None
-    seen: float = 0.0
-    waiting: deque[_AskedQuestion] = field(default_factory=deque)
-    under_way: dict[str, _AskedQuestion] = field(default_factory=dict)
+    seen_at: float = 0.0
+    """When its agent ended a link or answered, on the clock of the event loop."""
+
+    waiting: deque[_PendingQuestion] = field(default_factory=deque)
+    under_way: dict[str, _PendingQuestion] = field(default_factory=dict)
 
     def is_present(self, now: float) -> bool:
-        return self.link is not None or bool(self.under_way) or now - self.seen < _ABSENCE
+        return self.link is not None or bool(self.under_way) or now - self.seen_at < _ABSENCE
 
     def give_up(self, reason: EnvoyUnanswered) -> None:
         """Tell those who wait that nobody will answer."""
-        for asked in self.waiting:
-            if not asked.answer.done():
-                asked.answer.set_exception(reason)
+        for pending in self.waiting:
+            if not pending.answer.done():
+                pending.answer.set_exception(reason)
 
-    def forget(self, asked: _AskedQuestion) -> None:
-        self.under_way.pop(asked.id, None)
+    def forget(self, pending: _PendingQuestion) -> None:
+        self.under_way.pop(pending.id, None)
         with suppress(ValueError):
-            self.waiting.remove(asked)
+            self.waiting.remove(pending)
 
 
 class AgentLinks:
@@ -138,41 +144,41 @@ class AgentLinks:
         """Raises `EnvoyUnanswered`: `NoAgent` if none of our agents is connected here."""
         loop = asyncio.get_running_loop()
         proxy = self._present(dataplane, question, loop.time())
-        asked = _AskedQuestion(token_hex(8), question, loop.time() + within, loop.create_future())
-        proxy.waiting.append(asked)
+        pending = _PendingQuestion(token_hex(8), question, loop.time() + within, loop.create_future())
+        proxy.waiting.append(pending)
         try:
             self._hand_over(proxy)
             async with asyncio.timeout(within):
-                return await asked.answer
+                return await pending.answer
         except TimeoutError:
             raise SilentAgent(f"the agent of {dataplane} does not answer within {within:g} s") from None
         finally:
-            proxy.forget(asked)
+            proxy.forget(pending)
 
     def answer(self, dataplane: Key, id_: str, outcome: EnvoyAnswer | EnvoyUnanswered) -> None:
         """Raises `NotAsked`."""
         proxy = self._proxies.get(dataplane)
-        asked = None if proxy is None else proxy.under_way.pop(id_, None)
-        if proxy is None or asked is None or asked.answer.done():
+        pending = None if proxy is None else proxy.under_way.pop(id_, None)
+        if proxy is None or pending is None or pending.answer.done():
             raise NotAsked
-        proxy.seen = asyncio.get_running_loop().time()
+        proxy.seen_at = asyncio.get_running_loop().time()
         if isinstance(outcome, EnvoyAnswer):
-            asked.answer.set_result(outcome)
+            pending.answer.set_result(outcome)
         else:
-            asked.answer.set_exception(outcome)
+            pending.answer.set_exception(outcome)
 
     @contextmanager
     def taking(self, dataplane: Key, id_: str) -> Iterator[None]:
         """While the block lasts nobody else can give an answer to the same question. Raises `NotAsked`."""
         proxy = self._proxies.get(dataplane)
-        asked = None if proxy is None else proxy.under_way.get(id_)
-        if asked is None or asked.is_taken:
+        pending = None if proxy is None else proxy.under_way.get(id_)
+        if pending is None or pending.is_taken:
             raise NotAsked
-        asked.is_taken = True
+        pending.is_taken = True
         try:
             yield
         finally:
-            asked.is_taken = False
+            pending.is_taken = False
 
     @asynccontextmanager
     async def held(self, dataplane: Key, subjects: Collection[str], send: Send) -> AsyncIterator[None]:
@@ -193,7 +199,7 @@ class AgentLinks:
                 yield
         finally:
             if proxy.link is link:  # who has ended it by himself is gone
-                proxy.link, proxy.seen = None, asyncio.get_running_loop().time() if link.is_over else -_ABSENCE
+                proxy.link, proxy.seen_at = None, asyncio.get_running_loop().time() if link.is_over else -_ABSENCE
             link.is_over = True
 
     def _must_have_place(self, dataplane: Key) -> None:
@@ -249,11 +255,11 @@ class AgentLinks:
         link = proxy.link
         if link is None or link.is_over or not proxy.waiting:
             return
-        asked = proxy.waiting.popleft()
-        proxy.under_way[asked.id] = asked
-        proxy.link, proxy.seen = None, asyncio.get_running_loop().time()
-        within = max(0.0, asked.deadline - asyncio.get_running_loop().time())
-        line = {"id": asked.id, "within": round(within, 3), **asdict(asked.question)}
+        pending = proxy.waiting.popleft()
+        proxy.under_way[pending.id] = pending
+        proxy.link, proxy.seen_at = None, asyncio.get_running_loop().time()
+        within = max(0.0, pending.deadline - asyncio.get_running_loop().time())
+        line = {"id": pending.id, "within": round(within, 3), **asdict(pending.question)}
         link.end(json.dumps(line).encode() + b"\n")
 
 

@@ -89,11 +89,11 @@ class FleetWatch:
         self._failed = failed
 
     def _status(self, proxy: str) -> ProxyStatus:
-        hub, seats = self._hub, self._hub.of(proxy)
-        if not seats:
+        hub, connections = self._hub, self._hub.of(proxy)
+        if not connections:
             return status_of_offline(proxy, hub.last_connection(proxy))
         failures = len(self._failures().get(proxy, ()))
-        return proxy_status(proxy, seats, hub.since(proxy), failures, in_sync=hub.is_in_sync(proxy))
+        return proxy_status(proxy, connections, hub.since(proxy), failures, in_sync=hub.is_in_sync(proxy))
 
     def _note(self, proxy: str, status: ProxyStatus) -> None:
         if self._statuses.get(proxy) != status:

@@ -29,12 +29,12 @@ from cp.serving.delivery import (
     NackReport,
     Presence,
     ResourceCauses,
+    change_standing,
     delivery,
     finding,
     grouped,
     nacked_since,
     presence,
-    stand,
 )
 from cp.serving.fleet_watch import FleetWatch
 from cp.serving.publications import PublicationAudience
@@ -131,13 +131,13 @@ class Observer:
     async def owners(self) -> Mapping[str, frozenset[str]]:
         """The runs of each connected proxy, by the ids that it sends; the id is empty if it sends none."""
         return {
-            proxy: frozenset(str(seat.node.metadata.get(OWNER, "")) for seat in seats)
-            for proxy, seats in self._hub.connections.items()
+            proxy: frozenset(str(connection.node.metadata.get(OWNER, "")) for connection in connections)
+            for proxy, connections in self._hub.connections.items()
         }
 
     async def dataplane_text(self, proxy: str, owner: str) -> str:
         """The Dataplane that a run of a proxy brings along, as text; empty if it brings none."""
-        of_streams = (seat.node.metadata for seat in self._hub.of(proxy))
+        of_streams = (connection.node.metadata for connection in self._hub.of(proxy))
         texts = (metadata.get(RESOURCE, "") for metadata in of_streams if metadata.get(OWNER) == owner)
         return next((text for text in texts if isinstance(text, str)), "")
 
@@ -159,7 +159,7 @@ class Observer:
         """All standing NACKs of some proxies, or of all, with the policies behind them."""
         nacks: list[_UnexplainedNack] = []
         for proxy in list(self._hub.connections if proxies is None else proxies):
-            if any(len(seat.nacked_at) > 0 for seat in self._hub.of(proxy)):
+            if any(len(connection.nacked_at) > 0 for connection in self._hub.of(proxy)):
                 nacks += self._nacks(proxy)
                 await asyncio.sleep(0)  # there may be thousands of such proxies; streams go on meanwhile
         if not nacks:
@@ -179,19 +179,19 @@ class Observer:
         return standing
 
     def _nacks(self, proxy: str) -> Iterator[_UnexplainedNack]:
-        for seat in self._hub.of(proxy):
-            for status in seat.session.statuses:
+        for connection in self._hub.of(proxy):
+            for status in connection.session.statuses:
                 for nack in status.nacks:
-                    yield self._nack(proxy, seat, status, nack)
+                    yield self._nack(proxy, connection, status, nack)
 
-    def _nack(self, proxy: str, seat: Connection, status: TypeStatus, nack: Nack) -> _UnexplainedNack:
+    def _nack(self, proxy: str, connection: Connection, status: TypeStatus, nack: Nack) -> _UnexplainedNack:
         held = {resource.name: resource for resource in status.held_back if resource.name in nack.names}
-        since = nacked_since(seat, status.type_url, nack)
+        since = nacked_since(connection, status.type_url, nack)
         return _UnexplainedNack(
             proxy=proxy,
             type_url=status.type_url,
             nack=nack,
-            at=seat.nacked_at.get(nack, since),
+            at=connection.nacked_at.get(nack, since),
             since=since,
             names=tuple(held) or nack.names,
             lasts=all(resource.in_force for resource in held.values()),
@@ -252,7 +252,7 @@ class Observer:
 
     def _standing(self, proxy: str, audience: PublicationAudience) -> ChangeStanding:
         held = self._is_held(proxy, audience)
-        return stand(self._hub.of(proxy), self._hub.newest(proxy), audience.at, held=held)
+        return change_standing(self._hub.of(proxy), self._hub.newest(proxy), audience.at, held=held)
 
     def _progress(self, standings: dict[str, ChangeStanding], audience: PublicationAudience) -> ChangeProgress:
         by_standing: dict[ChangeStanding, list[str]] = {standing: [] for standing in ChangeStanding}
@@ -286,8 +286,10 @@ class Observer:
 
     def _late(self, audience: PublicationAudience) -> Iterator[str]:
         """Who was not there yet when it was published, and has not taken all that it should have."""
-        for proxy, seats in self._hub.connections.items():
-            is_late = proxy in audience.newcomers or min(seat.since for seat in seats) >= audience.at > 0
+        for proxy, connections in self._hub.connections.items():
+            is_late = (
+                proxy in audience.newcomers or min(connection.since for connection in connections) >= audience.at > 0
+            )
             if is_late and proxy not in audience.proxies and not self._hub.is_in_sync(proxy):
                 yield proxy
 
@@ -325,12 +327,18 @@ class Observer:
         """Wait until the sessions of proxies that NACKed something have found out which resources are at fault."""
         for _ in range(_GATHERING_ROUNDS):
             await asyncio.sleep(_GATHERING)
-            if all(self._has_settled(proxy) for proxy, seats in self._hub.connections.items() if _any_refused(seats)):
+            if all(
+                self._has_settled(proxy)
+                for proxy, connections in self._hub.connections.items()
+                if _any_refused(connections)
+            ):
                 return
 
     def _has_settled(self, proxy: str) -> bool:
         newest = self._hub.newest(proxy)
-        return newest is not None and all(seat.session.has_answered_all(newest) for seat in self._hub.of(proxy))
+        return newest is not None and all(
+            connection.session.has_answered_all(newest) for connection in self._hub.of(proxy)
+        )
 
     def _log_group(self, group: NackGroup) -> None:
         of_group = finding(group)
@@ -375,8 +383,8 @@ def _causes(finder: CauseFinder, proxy: CompiledProxy | None, nack: _Unexplained
     return ResourceCauses(tuple(dict.fromkeys(policies)), tuple(dict.fromkeys(resources)))
 
 
-def _any_refused(seats: Iterable[Connection]) -> bool:
-    return any(len(seat.nacked_at) > 0 for seat in seats)
+def _any_refused(connections: Iterable[Connection]) -> bool:
+    return any(len(connection.nacked_at) > 0 for connection in connections)
 
 
 def _members(group: NackGroup) -> frozenset[tuple[str, float]]:

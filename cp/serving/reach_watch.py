@@ -12,7 +12,7 @@ from cp.ads.hub import ObserverSide
 from cp.model.names import dataplane_key
 from cp.resources.assignment import is_held
 from cp.resources.world import World
-from cp.serving.delivery import ChangeReach, ChangeStanding, stand
+from cp.serving.delivery import ChangeReach, ChangeStanding, change_standing
 from cp.serving.publications import KEPT, Publication, PublicationLog
 
 _GATHERING: Final = 0.1
@@ -109,8 +109,8 @@ class ReachWatch:
                 await asyncio.sleep(0)
 
     def _look(self, entry: _OpenReach, proxy: str) -> None:
-        publication, seats = entry.publication, self._hub.of(proxy)
+        publication, connections = entry.publication, self._hub.of(proxy)
         held = proxy in publication.held and is_held(self._world(), dataplane_key(proxy), publication.changed)
-        standing = stand(seats, self._hub.newest(proxy), publication.at, held=held)
+        standing = change_standing(connections, self._hub.newest(proxy), publication.at, held=held)
         if standing is not ChangeStanding.WAITING:
-            entry.note(proxy, standing, max([publication.at, *(seat.answered_at for seat in seats)]))
+            entry.note(proxy, standing, max([publication.at, *(connection.answered_at for connection in connections)]))

@@ -81,10 +81,10 @@ class StoreBeside:
         return self._open().oldest
 
     async def write(self, *writes: Put | Delete, author: Author = UNKNOWN, fence: Fence | None = None) -> int:
-        held = self._open().stored
+        stored_by_key = self._open().stored
         self.roster.check(fence)
         async with self._writing:
-            outcome.changes(writes, held, self._contents.revision + 1, self._clock())  # raises what conflicts
+            outcome.changes(writes, stored_by_key, self._contents.revision + 1, self._clock())  # raises what conflicts
             translated = [await self._translated(write) for write in writes]
             written = await self._stores[1].write(*translated, author=author)
             if written == self._seen + 1:

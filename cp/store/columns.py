@@ -84,9 +84,17 @@ class NoteColumns:
     is_same: bool
 
     def note(self, codec: DocumentCodec) -> ChangeNote:
-        there = self.before is not None, self.after is not None
         known = all(codec.knows_key(side) for side in (self.before, self.after) if side is not None)
-        return ChangeNote(self.revision, self.key, self.at, self.author, *there, self.is_same, not known)
+        return ChangeNote(
+            self.revision,
+            self.key,
+            self.at,
+            self.author,
+            self.before is not None,
+            self.after is not None,
+            self.is_same,
+            not known,
+        )
 
 
 def written(document: Document | None, codec: DocumentCodec) -> tuple[str | None, str | None]:
@@ -119,10 +127,10 @@ def disclosed(rows: Iterable[ChangeColumns], codec: DocumentCodec) -> Iterator[C
             yield change
 
 
-def last_good(held: Stored, newest_first: Iterable[Change]) -> Stored | None:
+def last_good(stored: Stored, newest_first: Iterable[Change]) -> Stored | None:
     """A document that cannot be decrypted as the newest of its changes has it that can."""
     after = next((change.after for change in newest_first if change.after is not None), None)
-    return None if after is None else replace(held, document=after)
+    return None if after is None else replace(stored, document=after)
 
 
 def is_sealed(document: Document | None) -> bool:

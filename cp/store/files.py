@@ -123,8 +123,8 @@ class FilesStore:
         author: Author = UNKNOWN,  # noqa: ARG002  # it writes nothing
         fence: Fence | None = None,  # noqa: ARG002  # the same
     ) -> NoReturn:
-        held = self._open().stored
-        places = {held[write.key].document.source.file for write in writes if write.key in held}
+        stored_by_key = self._open().stored
+        places = {stored_by_key[write.key].document.source.file for write in writes if write.key in stored_by_key}
         raise ReadOnly(
             f"the store is the directory {self._root}, which is only read: edit "
             + (", ".join(sorted(places)) or f"a file there{_hint(writes)}")

@@ -38,14 +38,15 @@ class DatabaseThread:
     def _do(self, work: Callable[[sqlite3.Connection], T]) -> T:
         with errors_of(self._path):
             if self._connection is None:  # here, because a connection belongs to the thread that made it
-                self._file = self._there()
+                self._file = self._identity()
                 self._connection = connect(self._path)
             # SQLite would go on, in a file that has no name any longer: what it stored there would be lost.
-            if self._there() != self._file:
+            if self._identity() != self._file:
                 raise Unusable(f"{self._path}: removed or replaced while in use; restart with the file that should be")
             return work(self._connection)
 
-    def _there(self) -> tuple[int, int] | None:
+    def _identity(self) -> tuple[int, int] | None:
+        """The device and the number by which the file system knows the file; None if there is none."""
         try:
             status = self._path.stat()
         except FileNotFoundError:

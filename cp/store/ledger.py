@@ -118,15 +118,15 @@ class DocumentLedger:
         return tuple(islice(wanted, limit))
 
     def _apply(self, change: Change) -> None:
-        held = outcome.stored(change, self.stored.get(change.key))
-        if held is None:
+        stored = outcome.stored(change, self.stored.get(change.key))
+        if stored is None:
             del self.stored[change.key]
         else:
-            self.stored[change.key] = held
+            self.stored[change.key] = stored
 
 
-def _place(held: Stored) -> tuple[str, str, str]:
-    key = held.document.key
+def _place(stored: Stored) -> tuple[str, str, str]:
+    key = stored.document.key
     return key.type, key.mesh, key.name
 
 

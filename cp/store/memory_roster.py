@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cp.store.port import LeaseLost
-from cp.store.roster import FORGOTTEN_AFTER, Fence, Instance, Lease, SeenInstance
+from cp.store.roster import FORGOTTEN_AFTER, Fence, Instance, Lease, RosterEntry
 
 
 @dataclass(slots=True)
@@ -21,31 +21,31 @@ class MemoryRoster:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._seen: dict[str, tuple[Instance, float]] = {}
+        self._reports: dict[str, tuple[Instance, float]] = {}
         self._leases: dict[str, _Held] = {}
 
     async def report(self, instance: Instance) -> None:
         now = self._clock()
-        self._seen[instance.id] = instance, now
-        dated = {id_: (of, min(at, now)) for id_, (of, at) in self._seen.items()}
-        self._seen = {id_: (of, at) for id_, (of, at) in dated.items() if now - at < FORGOTTEN_AFTER}
+        self._reports[instance.id] = instance, now
+        dated = {id_: (of, min(at, now)) for id_, (of, at) in self._reports.items()}
+        self._reports = {id_: (of, at) for id_, (of, at) in dated.items() if now - at < FORGOTTEN_AFTER}
 
     async def succeed(self, instance: Instance) -> None:
-        for earlier, _ in tuple(self._seen.values()):
+        for earlier, _ in tuple(self._reports.values()):
             if earlier.id != instance.id and (earlier.name, earlier.address) == (instance.name, instance.address):
                 await self.leave(earlier.id)
         await self.report(instance)
 
     async def leave(self, id_: str) -> None:
-        self._seen.pop(id_, None)
+        self._reports.pop(id_, None)
         for held in self._leases.values():
             if held.lease.holder == id_:
                 held.ends = self._clock()
 
-    async def instances(self) -> Sequence[SeenInstance]:
+    async def instances(self) -> Sequence[RosterEntry]:
         now = self._clock()
-        listed = sorted(self._seen.values(), key=lambda seen: (seen[0].started, seen[0].id))
-        return tuple(SeenInstance(instance, max(0.0, now - at)) for instance, at in listed)
+        listed = sorted(self._reports.values(), key=lambda report: (report[0].started, report[0].id))
+        return tuple(RosterEntry(instance, max(0.0, now - at)) for instance, at in listed)
 
     async def lease(self, name: str, holder: str, seconds: float) -> Lease:
         now, held = self._clock(), self._leases.get(name)

@@ -12,7 +12,9 @@ from cp.model.names import Key
 from cp.store.port import ABSENT, UNKNOWN, Author, Change, Conflict, Delete, Put, Stored
 
 
-def dated(writes: Sequence[Put | Delete], held: Mapping[Key, Stored], at: datetime) -> tuple[Put | Delete, ...]:
+def dated(
+    writes: Sequence[Put | Delete], stored_by_key: Mapping[Key, Stored], at: datetime
+) -> tuple[Put | Delete, ...]:
     """The same writes, with the time in each document at which its resource was made.
 
     It stays as it is for as long as there is such a document. A new one may bring it along, as an export does. Others
@@ -21,23 +23,23 @@ def dated(writes: Sequence[Put | Delete], held: Mapping[Key, Stored], at: dateti
     last = len(writes) - 1
     moments = (at - timedelta(microseconds=last - index) for index in range(len(writes)))
     return tuple(
-        _dated(write, held.get(write.key), made) if isinstance(write, Put) else write
+        _dated(write, stored_by_key.get(write.key), made) if isinstance(write, Put) else write
         for write, made in zip(writes, moments, strict=True)
     )
 
 
 def changes(
     writes: Sequence[Put | Delete],
-    held: Mapping[Key, Stored],
+    stored_by_key: Mapping[Key, Stored],
     revision: int,
     at: datetime,
     author: Author = UNKNOWN,
 ) -> tuple[Change, ...]:
-    """What these writes change in what is held, as one revision. Raises `Conflict` if one is based on another."""
+    """What these writes change in what is stored, as one revision. Raises `Conflict` if one is based on another."""
     for write in writes:
-        must_find(write, held.get(write.key))
+        must_find(write, stored_by_key.get(write.key))
     wanted = {write.key: write.document if isinstance(write, Put) else None for write in writes}
-    before = {key: held[key].document if key in held else None for key in wanted}
+    before = {key: stored_by_key[key].document if key in stored_by_key else None for key in wanted}
     return tuple(
         Change(revision, key, before[key], after, at, author)
         for key, after in wanted.items()
@@ -46,22 +48,22 @@ def changes(
 
 
 def stored(change: Change, before: Stored | None) -> Stored | None:
-    """How a document is held once the change is made."""
+    """How a document is stored once the change is made."""
     if change.after is None:
         return None
     first = change.at if before is None else before.created
     return Stored(change.after, change.revision, moment(change.after.source.created) or first, change.at)
 
 
-def _dated(write: Put, held: Stored | None, at: datetime) -> Put:
+def _dated(write: Put, before: Stored | None, at: datetime) -> Put:
     source = write.document.source
-    created = (source.created or timestamp(at)) if held is None else timestamp(held.created)
+    created = (source.created or timestamp(at)) if before is None else timestamp(before.created)
     return replace(write, document=replace(write.document, source=replace(source, created=created)))
 
 
-def must_find(write: Put | Delete, held: Stored | None) -> None:
+def must_find(write: Put | Delete, before: Stored | None) -> None:
     """Check that a write finds what it is based on. Raises `Conflict`."""
-    actual = ABSENT if held is None else held.revision
+    actual = ABSENT if before is None else before.revision
     if write.based_on is not None and write.based_on != actual:
         raise Conflict(write.key, write.based_on, actual)
 

@@ -48,7 +48,7 @@ class RecentPast:
 
     def at(self, revision: int) -> PastDocuments:
         """The documents as they were when a revision had been written. It is between `since` and the newest."""
-        documents = {held.document.key: held.document for held in self.contents.stored}
+        documents = {stored.document.key: stored.document for stored in self.contents.stored}
         unreadable: set[Key] = set()
         for change in self.changes:
             if change.revision <= revision:

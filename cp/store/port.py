@@ -128,9 +128,11 @@ class ChangeNote:
     @classmethod
     def of(cls, change: Change) -> ChangeNote:
         before, after = change.before, change.after
-        there = before is not None, after is not None
-        same = there == (True, True) and before == after
-        return cls(change.revision, change.key, change.at, change.author, *there, same, change.is_unreadable)
+        was_there, is_there = before is not None, after is not None
+        is_same = was_there and is_there and before == after
+        return cls(
+            change.revision, change.key, change.at, change.author, was_there, is_there, is_same, change.is_unreadable
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,8 +38,8 @@ class Instance:
 
 
 @dataclass(frozen=True, slots=True)
-class SeenInstance:
-    """An instance, and for how many seconds it has said nothing."""
+class RosterEntry:
+    """An instance that has reported, and for how many seconds it has said nothing since."""
 
     instance: Instance
     silence: float
@@ -86,7 +86,7 @@ class Roster(Protocol):
         """Take an instance off, and end its leases."""
         ...
 
-    async def instances(self) -> Sequence[SeenInstance]:
+    async def instances(self) -> Sequence[RosterEntry]:
         """All that have reported and not left, the oldest first."""
         ...
 

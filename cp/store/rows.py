@@ -74,16 +74,16 @@ def everything(connection: Connection, codec: DocumentCodec = PLAIN) -> tuple[St
     documents = [
         _document_columns(row).stored(codec) for row in connection.execute(f"{_DOCUMENT} ORDER BY type, mesh, name")
     ]
-    if any(is_sealed(held.document) for held in documents):
-        return tuple(filter(None, (_last_good(connection, held, codec) for held in documents)))
+    if any(is_sealed(stored.document) for stored in documents):
+        return tuple(filter(None, (_last_good(connection, stored, codec) for stored in documents)))
     return tuple(documents)
 
 
 def find(connection: Connection, keys: Iterable[Key], codec: DocumentCodec = PLAIN) -> dict[Key, Stored]:
     """Those of the documents that are there, also as they were last good."""
-    held_by_key = find_as_is(connection, keys, codec)
-    good = ((key, _last_good(connection, held, codec)) for key, held in held_by_key.items())
-    return {key: held for key, held in good if held is not None}
+    stored_by_key = find_as_is(connection, keys, codec)
+    good = ((key, _last_good(connection, stored, codec)) for key, stored in stored_by_key.items())
+    return {key: stored for key, stored in good if stored is not None}
 
 
 def find_as_is(connection: Connection, keys: Iterable[Key], codec: DocumentCodec) -> dict[Key, Stored]:
@@ -91,15 +91,16 @@ def find_as_is(connection: Connection, keys: Iterable[Key], codec: DocumentCodec
     query = f"{_DOCUMENT} WHERE type = ? AND mesh = ? AND name = ?"
     rows = (connection.execute(query, _names(key)).fetchone() for key in keys)
     return {
-        held.document.key: held for held in (_document_columns(row).stored(codec) for row in rows if row is not None)
+        stored.document.key: stored
+        for stored in (_document_columns(row).stored(codec) for row in rows if row is not None)
     }
 
 
-def _last_good(connection: Connection, held: Stored, codec: DocumentCodec) -> Stored | None:
+def _last_good(connection: Connection, stored: Stored, codec: DocumentCodec) -> Stored | None:
     """A document or, if it cannot be decrypted, the newest version of it in the log that can."""
-    if not is_sealed(held.document):
-        return held
-    return last_good(held, history(connection, held.document.key, VERSIONS, codec=codec))
+    if not is_sealed(stored.document):
+        return stored
+    return last_good(stored, history(connection, stored.document.key, VERSIONS, codec=codec))
 
 
 def bounds(connection: Connection) -> tuple[int, int]:

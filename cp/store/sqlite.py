@@ -157,10 +157,10 @@ class SqliteStore:
     ) -> int:
         with writing(connection):
             check(connection, fence)
-            held = rows.find_as_is(connection, {write.key for write in writes}, self._codec)
+            stored_by_key = rows.find_as_is(connection, {write.key for write in writes}, self._codec)
             _, newest = rows.bounds(connection)
             at = self._clock()
-            changes = outcome.changes(outcome.dated(writes, held, at), held, newest + 1, at, author)
+            changes = outcome.changes(outcome.dated(writes, stored_by_key, at), stored_by_key, newest + 1, at, author)
             if not changes:
                 return newest
             rows.record(connection, changes, self._codec)

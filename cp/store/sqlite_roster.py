@@ -14,7 +14,7 @@ from cp.store.database import reading, writing
 from cp.store.lane import DatabaseThread
 from cp.store.memory_roster import must_be_current
 from cp.store.port import Closed
-from cp.store.roster import FORGOTTEN_AFTER, Fence, Instance, Lease, SeenInstance
+from cp.store.roster import FORGOTTEN_AFTER, Fence, Instance, Lease, RosterEntry
 
 T = TypeVar("T")
 
@@ -46,7 +46,7 @@ class SqliteRoster:
     async def leave(self, id_: str) -> None:
         await self._do(partial(_leave, id_, self._clock()))
 
-    async def instances(self) -> Sequence[SeenInstance]:
+    async def instances(self) -> Sequence[RosterEntry]:
         return await self._do(partial(_instances, self._clock()))
 
     async def lease(self, name: str, holder: str, seconds: float) -> Lease:
@@ -99,15 +99,15 @@ def _leave(id_: str, now: float, connection: Connection) -> None:
         connection.execute("UPDATE leases SET ends = min(ends, ?) WHERE holder = ?", (now, id_))
 
 
-def _instances(now: float, connection: Connection) -> Sequence[SeenInstance]:
+def _instances(now: float, connection: Connection) -> Sequence[RosterEntry]:
     with reading(connection):
-        return tuple(_seen(row, now) for row in connection.execute(_LISTED))
+        return tuple(_entry(row, now) for row in connection.execute(_LISTED))
 
 
-def _seen(row: tuple[Any, ...], now: float) -> SeenInstance:
+def _entry(row: tuple[Any, ...], now: float) -> RosterEntry:
     id_, name, address, authority, version, started, revision, seen = row
     instance = Instance(id_, name, address, authority, version, datetime.fromtimestamp(started, UTC), revision)
-    return SeenInstance(instance, max(0.0, now - seen))
+    return RosterEntry(instance, max(0.0, now - seen))
 
 
 def _lease(name: str, holder: str, seconds: float, clock: Callable[[], float], connection: Connection) -> Lease:

@@ -84,8 +84,8 @@ def _write_endpoints(assignment: ClusterLoadAssignment, backend: Backend, socket
     An endpoint that needs another socket than the first says so in its metadata.
     """
     localities = {endpoint.locality for endpoint in backend.external}
-    ranks = {priority: rank for rank, priority in enumerate(sorted({each.priority for each in localities}))}
-    for locality in sorted(localities, key=lambda each: (each.priority, each.zone, each.sub_zone)):
+    ranks = {priority: rank for rank, priority in enumerate(sorted({locality.priority for locality in localities}))}
+    for locality in sorted(localities, key=lambda locality: (locality.priority, locality.zone, locality.sub_zone)):
         group = assignment.endpoints.add(priority=ranks[locality.priority])
         write_locality(group, locality)
         for external in backend.external:

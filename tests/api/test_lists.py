@@ -10,7 +10,7 @@ from starlette.requests import Request
 
 from cp.access.rights import LOCAL_ADMIN
 from cp.api.caller import ApiCaller, enter
-from cp.api.crud import page_of
+from cp.api.resource_reader import page_of
 from cp.api.work import WorkBudget, WorkQueue, WorkQueues
 from cp.model.checkpoint import Stopped
 from tests.api.conftest import RIGHTS, Api, Unit

@@ -68,7 +68,7 @@ def test_an_address_that_comes_back_gets_what_follows(sinks: LogSinks) -> None:
         eventually(lambda: sink.lines == ["before"])
         sink.away()
         put(sinks, sink, lines(50))
-        sink.there()
+        sink.open()
 
         eventually(lambda: sink.lines == ["before", *lines(50)])
 

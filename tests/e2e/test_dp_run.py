@@ -102,7 +102,7 @@ def test_a_collector_of_lines_that_was_away_gets_what_was_written_meanwhile(
             sink.away()
             assert [call(backend, f"/away/{number}").status for number in range(20)] == [200] * 20
             eventually(lambda: f"access logs for {sink.address}: " in (tmp_path / "new.log").read_text())
-            sink.there()
+            sink.open()
 
             eventually(lambda: [line for line in sink.lines if "away" in line] == [f"/away/{n}" for n in range(20)])
 
@@ -160,7 +160,7 @@ def arrived(sink: LineSink, backend: Address, path: str) -> None:
         call(backend, path)
         return any(path in line for line in sink.lines)
 
-    eventually(there, every=0.2)
+    eventually(there, pause=0.2)
 
 
 def envoys(running: Running) -> list[psutil.Process]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.client import call, greeting
-from tests.support.grpc_service import NOT_SERVING, SERVING, GrpcService, who
+from tests.support.grpc_service import NOT_SERVING, SERVING, GrpcService, answering_names
 from tests.support.loopback import Address, new_address
 from tests.support.mesh import Document, bare_dataplane, mesh_service, policy, service_item
 from tests.support.playground import Playground
@@ -124,14 +124,14 @@ def test_a_grpc_service_says_itself_whether_it_is_well(mesh: Playground) -> None
     with GrpcService("ledger-1") as one, GrpcService("ledger-2") as two:
         for service in (one, two):
             mesh.control_plane.apply(bare_dataplane(service.name, "ledger", service.address))
-        eventually(lambda: set(who(ledger, 6)) == {"ledger-1", "ledger-2"})
+        eventually(lambda: set(answering_names(ledger, 6)) == {"ledger-1", "ledger-2"})
         two.health = NOT_SERVING
         with mesh.having(checking("ledger", grpc={})):
             eventually(lambda: healthy(mesh.envoys["frontend"], "ledger") == 1)
-            assert set(who(ledger, 6)) == {"ledger-1"}
+            assert set(answering_names(ledger, 6)) == {"ledger-1"}
             two.health = SERVING
 
-            eventually(lambda: set(who(ledger, 6)) == {"ledger-1", "ledger-2"})
+            eventually(lambda: set(answering_names(ledger, 6)) == {"ledger-1", "ledger-2"})
 
 
 def test_who_takes_no_connection_is_not_asked(mesh: Playground, backend: Address) -> None:

@@ -13,7 +13,7 @@ import pytest
 import trustme
 
 from tests.support.client import call
-from tests.support.grpc_service import GrpcService, who
+from tests.support.grpc_service import GrpcService, answering_names
 from tests.support.loopback import Address, free_port
 from tests.support.mesh import (
     MESH,
@@ -194,7 +194,7 @@ def test_http_2_is_spoken_where_its_tag_says_so(mesh: Playground, protocol: str)
         tags: Document = {"kuma.io/protocol": protocol}
         document = legacy_external_service("payments", "payments", address, **tags)
         with mesh.having(document):
-            eventually(lambda: set(who(payments(mesh), 6)) == {"payments"})
+            eventually(lambda: set(answering_names(payments(mesh), 6)) == {"payments"})
 
 
 def test_http_2_is_asked_for_in_the_handshake(mesh: Playground) -> None:
@@ -205,7 +205,7 @@ def test_http_2_is_asked_for_in_the_handshake(mesh: Playground) -> None:
     with GrpcService("payments", grpc.ssl_server_credentials([(leaf.private_key_pem.bytes(), chain)])) as service:
         tags: Document = {"kuma.io/protocol": "grpc"}
         with mesh.having(legacy_external_service("payments", "payments", str(service.address), tls, **tags)):
-            eventually(lambda: set(who(payments(mesh), 6)) == {"payments"})
+            eventually(lambda: set(answering_names(payments(mesh), 6)) == {"payments"})
 
 
 def test_two_with_one_tag_share_the_calls_and_each_has_its_own_tls(

@@ -64,7 +64,7 @@ class Reader:
                     self._stay(text)
                 case "run":
                     expected = after.text.replace(HERE, self.host) if after.kind == "prints" else ""
-                    eventually(lambda text=text, expected=expected: self._prints(text, expected), within=30, every=0.2)  # type: ignore[misc]
+                    eventually(lambda text=text, expected=expected: self._prints(text, expected), within=30, pause=0.2)  # type: ignore[misc]
 
     def _stay(self, text: str) -> None:
         program, *words = shlex.split(text)

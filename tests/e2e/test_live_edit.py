@@ -72,7 +72,7 @@ def test_a_change_is_in_force_within_half_a_second(mesh: Playground) -> None:
     eventually(lambda: timeouts(mesh.envoys["one"])["/slow"] == "0.900s")
 
     written = mesh.control_plane.apply(on_route("700ms"))
-    eventually(lambda: timeouts(mesh.envoys["one"])["/slow"] == "0.700s", every=0.005)
+    eventually(lambda: timeouts(mesh.envoys["one"])["/slow"] == "0.700s", pause=0.005)
 
     assert time.monotonic() - written < 0.5
 

@@ -66,7 +66,7 @@ def test_a_time_without_a_control_plane_costs_no_request_and_resends_nothing(
         mesh.control_plane.stop()
         began = time.monotonic()
         eventually(lambda: disconnected(mesh))
-        holds(lambda: nobody_listens(mesh), during=outage - (time.monotonic() - began), every=0.2)
+        holds(lambda: nobody_listens(mesh), during=outage - (time.monotonic() - began), pause=0.2)
         during = len(traffic.since(began))
         mesh.control_plane.start().ready()
         eventually(lambda: reconnected(mesh), within=15)

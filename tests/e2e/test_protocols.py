@@ -6,7 +6,7 @@ import grpc
 import pytest
 
 from tests.support.client import TICK, call
-from tests.support.grpc_service import NAME, GrpcService, reply, who
+from tests.support.grpc_service import NAME, GrpcService, answering_names, reply
 from tests.support.loopback import Address, new_address
 from tests.support.mesh import (
     Document,
@@ -76,7 +76,7 @@ def on_route(**conf: object) -> Document:
 @pytest.mark.parametrize("service", ["ledger", "plain"])
 def test_http_2_is_spoken_all_the_way(mesh: Playground, service: str) -> None:
     """A status of gRPC comes behind the answer, where HTTP/1.1 would lose it."""
-    assert eventually(lambda: set(who(mesh.proxies["frontend"].outbound(service), 6))) == {"ledger"}
+    assert eventually(lambda: set(answering_names(mesh.proxies["frontend"].outbound(service), 6))) == {"ledger"}
 
     local = mesh.proxies[service].workload
     workload = str(local).replace(".", "_").replace(":", "_")

@@ -209,7 +209,7 @@ def settled(service: HttpService, path: str) -> int:
         looks.append(service.hits(path))
         return len(looks) > SAME and looks[-1] == looks[-1 - SAME]
 
-    eventually(no_change, every=0.05)
+    eventually(no_change, pause=0.05)
     return looks[-1]
 
 

@@ -89,7 +89,7 @@ class Reader:
             case "stays":
                 self._start(step.machine, KOGUMA, *shlex.split(text)[1:])
             case "run":
-                eventually(lambda: self.runs(text, step.machine), within=60, every=0.5)
+                eventually(lambda: self.runs(text, step.machine), within=60, pause=0.5)
 
     def here(self, text: str, machine: str) -> str:
         """A text of the guide, for what takes the place of a machine."""

@@ -144,7 +144,7 @@ def test_an_idle_connection_is_closed(mesh: Playground, backend: Address, other:
         def kept() -> float:
             assert call(backend).status == 200
             begun = time.monotonic()
-            eventually(lambda: mesh.services["backend"].connections[1] == 0, every=0.01)
+            eventually(lambda: mesh.services["backend"].connections[1] == 0, pause=0.01)
             return time.monotonic() - begun
 
         assert kept() >= SOON - STARTED_EARLIER
@@ -242,7 +242,7 @@ def test_a_connection_is_replaced_when_it_is_old(mesh: Playground, backend: Addr
 def test_a_server_limits_what_it_is_asked_itself(mesh: Playground, limit: str, field: str) -> None:
     frontend, served = mesh.proxies["frontend"], mesh.proxies["served"]
     with mesh.having(on_workload("served", {"http": {limit: LIMIT}}, field)):
-        eventually(lambda: call(served.inbound, LATE).status == 504, every=0.1)
+        eventually(lambda: call(served.inbound, LATE).status == 504, pause=0.1)
 
         assert is_cut_off(call(served.inbound, NEVER))
         assert is_cut_off(call(frontend.outbound("served"), NEVER))

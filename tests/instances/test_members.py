@@ -19,7 +19,7 @@ from cp.serving.signing_keys import SigningKeys
 from cp.store.memory import MemoryStore
 from cp.store.memory_roster import MemoryRoster
 from cp.store.port import Conflict, LeaseLost, StoreUnreachable
-from cp.store.roster import Instance, SeenInstance
+from cp.store.roster import Instance, RosterEntry
 from tests.store.harness import put
 
 OWN = Instance("a", "machine", "http://127.0.0.1:5681", "", "0.1.0", datetime(2026, 1, 1, tzinfo=UTC), 0)
@@ -42,7 +42,7 @@ class LostRoster(MemoryRoster):
 
     is_away = False
 
-    async def instances(self) -> Sequence[SeenInstance]:
+    async def instances(self) -> Sequence[RosterEntry]:
         if self.is_away:
             raise StoreUnreachable("away")
         return await super().instances()
@@ -74,7 +74,7 @@ def test_since_when_they_are_alike_is_told_by_the_clock_of_proxies() -> None:
     async def scenario(times: Times, roster: LostRoster, members: Members) -> None:
         began = members.alike_since
         async with members.joined(lambda: OWN):
-            await members.seen()
+            await members.entries()
             since = members.alike_since
             await roster.report(OTHER)
             times.now = 1.0
@@ -134,7 +134,7 @@ def test_who_sleeps_through_his_lease_neither_leads_nor_writes() -> None:
 
 def test_a_roster_that_cannot_be_read_ends_no_control_plane() -> None:
     class Garbled(MemoryRoster):
-        async def instances(self) -> Sequence[SeenInstance]:
+        async def instances(self) -> Sequence[RosterEntry]:
             raise OverflowError("days=-1252698793")
 
     async def scenario() -> None:

@@ -18,7 +18,7 @@ from cp.serving.instances.members import LEASE, Members
 from cp.serving.instances.peers import PeerAnswers, Peers, SilentPeer
 from cp.serving.instances.tokens import InstanceTokens
 from cp.serving.workers.messages import owners_of, presences_of
-from cp.store.roster import Instance, SeenInstance
+from cp.store.roster import Instance, RosterEntry
 from koguma.v1 import workers_pb2 as pb
 
 OWNERS = pb.Request(owners=pb.Nothing())
@@ -43,8 +43,8 @@ class Present:
     async def others_present(self) -> Sequence[Instance]:
         return self.others
 
-    async def seen(self) -> Sequence[SeenInstance]:
-        return [SeenInstance(other, self.silence) for other in self.others]
+    async def entries(self) -> Sequence[RosterEntry]:
+        return [RosterEntry(other, self.silence) for other in self.others]
 
     async def token(self, _audience: str) -> str:
         return "token"

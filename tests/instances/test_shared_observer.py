@@ -17,10 +17,10 @@ from cp.serving.delivery import (
     Delivery,
     FleetDelta,
     NackReport,
+    OwnRevision,
     Presence,
     ProxyState,
     ProxyStatus,
-    ServedHere,
 )
 from cp.serving.instances.circle import InstanceCircle
 from cp.serving.instances.observers import ChoresObserver, SharedObserver
@@ -102,7 +102,7 @@ def shared(own: Served, **served: Served | None) -> SharedObserver:
 
 
 def over(own: Served, peers: FixedPeers) -> SharedObserver:
-    return SharedObserver(own, cast("Peers", peers), lambda: ServedHere(SERVED, {6: 5.0}.get))
+    return SharedObserver(own, cast("Peers", peers), lambda: OwnRevision(SERVED, {6: 5.0}.get))
 
 
 def states(observer: SharedObserver) -> Sequence[ProxyState]:

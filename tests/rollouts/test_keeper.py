@@ -944,7 +944,7 @@ def test_what_is_written_elsewhere_has_nobody_compared_anew(monkeypatch: pytest.
         return reached_proxies(*arguments)
 
     async def test(course: Course) -> None:
-        monkeypatch.setattr("cp.serving.rollouts.keeper.reached_proxies", counted)
+        monkeypatch.setattr("cp.serving.rollouts.proxies.reached_proxies", counted)
         await course.rig.write(dataplane("late", "backend"))
         await course.begin(timeout(3), steps="100%")
         for number in range(5):

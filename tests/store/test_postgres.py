@@ -38,7 +38,7 @@ from cp.store.port import (
     Unusable,
     WriteUncertain,
 )
-from cp.store.postgres import rows, schema, writing
+from cp.store.postgres import rows, schema, transactions, writing
 from cp.store.postgres import store as postgres_store
 from cp.store.postgres.connections import Connection
 from cp.store.postgres.store import PostgresStore
@@ -342,7 +342,7 @@ def test_what_was_answered_is_on_the_disk_whatever_the_server_is_told_meanwhile(
         run(scenario(server, server.new_url()))
 
 
-@pytest.mark.parametrize(("number_of", "length"), [(postgres_store._MANY, 1), (2, postgres_store._LARGE)])
+@pytest.mark.parametrize(("number_of", "length"), [(transactions._MANY, 1), (2, transactions._LARGE)])
 def test_many_or_large_documents_are_encoded_and_decoded_beside_the_loop(
     url: str, monkeypatch: pytest.MonkeyPatch, number_of: int, length: int
 ) -> None:
@@ -781,7 +781,7 @@ def test_a_write_whose_commit_did_not_arrive_is_not_made_and_told_so(url: str) -
 
 
 def test_a_write_of_which_nobody_can_tell_is_told_to_be_uncertain(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(postgres_store, "PATIENCE", 0.3)
+    monkeypatch.setattr(transactions, "PATIENCE", 0.3)
 
     def end(cable: Cable) -> None:
         cable.is_open = False

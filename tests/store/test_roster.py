@@ -217,8 +217,8 @@ async def silence_of(store: Store, id_: str) -> float:
 async def hear_in_the_future(store: Store, folder: Path, id_: str) -> None:
     """Date what an instance said an hour ahead, by hand."""
     if isinstance(store.roster, MemoryRoster):
-        instance_, at = store.roster._seen[id_]
-        store.roster._seen[id_] = instance_, at + LONG
+        instance_, at = store.roster._reports[id_]
+        store.roster._reports[id_] = instance_, at + LONG
     elif isinstance(store.roster, SqliteRoster):
         with closing(sqlite3.connect(folder / "koguma.db")) as connection, connection:
             connection.execute("UPDATE instances SET seen = seen + ? WHERE id = ?", (LONG, id_))

@@ -33,8 +33,8 @@ class Answer:
     @property
     def seen(self) -> dict[str, Any]:
         """The request as the service saw it."""
-        found: dict[str, Any] = json.loads(self.body)
-        return found
+        data: dict[str, Any] = json.loads(self.body)
+        return data
 
     @property
     def service(self) -> str:
@@ -86,8 +86,8 @@ def _exchange(connection: http.client.HTTPConnection, path: str, method: str, he
     connection.request(method, path, headers=dict(headers))
     response = connection.getresponse()
     body = response.read().decode()
-    found = {name.lower(): ", ".join(response.headers.get_all(name, ())) for name in response.headers}
-    return Answer(response.status, time.monotonic() - begun, found, body)
+    answered = {name.lower(): ", ".join(response.headers.get_all(name, ())) for name in response.headers}
+    return Answer(response.status, time.monotonic() - begun, answered, body)
 
 
 class Conversation:
@@ -113,8 +113,8 @@ class Conversation:
     def until_closed(self) -> tuple[float, str]:
         """After how long the other end closes, and what it said until then."""
         begun = time.monotonic()
-        said = self._stream.read()
-        return time.monotonic() - begun, said.decode()
+        text = self._stream.read()
+        return time.monotonic() - begun, text.decode()
 
     def __enter__(self) -> Self:
         return self
@@ -199,12 +199,12 @@ class Traffic:
         connection = self._connection
         due = time.monotonic()
         while not self._stopping.is_set():
-            self.outcomes.append(self._one(connection))
+            self.outcomes.append(self._outcome(connection))
             due = max(due + self._pause, time.monotonic())
             self._stopping.wait(due - time.monotonic())
         connection.close()
 
-    def _one(self, connection: http.client.HTTPConnection) -> Outcome:
+    def _outcome(self, connection: http.client.HTTPConnection) -> Outcome:
         begun = time.monotonic()
         try:
             answer = _exchange(connection, self._path, "GET", self._headers)

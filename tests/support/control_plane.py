@@ -97,7 +97,7 @@ class ControlPlane:
 
     def apply(self, *documents: Document | str) -> float:
         """Write resources, given as data or as YAML; answers with the moment of the last answer."""
-        for document in _each(documents):
+        for document in _documents(documents):
             self.put(document).raise_for_status()
         return time.monotonic()
 
@@ -110,7 +110,7 @@ class ControlPlane:
         return self._client.put(where, json=document)
 
     def delete(self, *documents: Document | str) -> None:
-        for document in _each(documents):
+        for document in _documents(documents):
             self._noted(self._client.delete(path(document))).raise_for_status()
 
     def in_force(self, within: str = "5s") -> None:
@@ -127,8 +127,8 @@ class ControlPlane:
         answer = self._client.get(path(document))
         if answer.status_code == httpx.codes.NOT_FOUND:
             return None
-        found: Document = answer.raise_for_status().json()
-        return {name: value for name, value in found.items() if name not in WRITTEN_BY_THE_STORE}
+        written: Document = answer.raise_for_status().json()
+        return {name: value for name, value in written.items() if name not in WRITTEN_BY_THE_STORE}
 
     def get(self, where: str, **parameters: str) -> Any:
         return self._client.get(where, params=parameters).raise_for_status().json()
@@ -152,14 +152,14 @@ class ControlPlane:
             "systemCaPath": system_ca,
         }
         answer = self._client.post("/bootstrap", json=asked).raise_for_status()
-        found: dict[str, Any] = yaml.safe_load(answer.text)
-        return found
+        config: dict[str, Any] = yaml.safe_load(answer.text)
+        return config
 
     def events(self, name: str) -> list[dict[str, Any]]:
         """Every event of a name that it has logged since it was started last."""
         lines = self.log.read_text().splitlines()[self._logged :]
-        found = [json.loads(line) for line in lines if line.startswith("{")]
-        return [event for event in found if event["event"] == name]
+        events = [json.loads(line) for line in lines if line.startswith("{")]
+        return [event for event in events if event["event"] == name]
 
     def _is_ready(self) -> bool:
         self.process.check()
@@ -193,9 +193,9 @@ def path(document: Document) -> str:
     return f"/meshes/{document.get('mesh', DEFAULT_MESH)}/{plural}/{name}"
 
 
-def _each(documents: Iterable[Document | str]) -> Iterable[Document]:
+def _documents(documents: Iterable[Document | str]) -> Iterable[Document]:
     for document in documents:
         if isinstance(document, str):
-            yield from (one for one in yaml.safe_load_all(document) if one)
+            yield from (parsed for parsed in yaml.safe_load_all(document) if parsed)
         else:
             yield document

@@ -32,10 +32,10 @@ def envoy_binary() -> Path:
     """The Envoy that the tests run: the one of `make setup`, or the one that KOGUMA_ENVOY names."""
     default = ROOT / ".envoy/bin/envoy"
     named = Path(os.environ.get("KOGUMA_ENVOY", default))  # noqa: TID251  # which Envoy is the caller's choice
-    found = sorted(named.parents[1].glob("lib/python3.*/site-packages/envoy/_bin/envoy")) or [named]
-    if not found[0].is_file():
+    binaries = sorted(named.parents[1].glob("lib/python3.*/site-packages/envoy/_bin/envoy")) or [named]
+    if not binaries[0].is_file():
         pytest.fail(f"there is no Envoy at {named}: run `make setup`", pytrace=False)
-    return found[0]
+    return binaries[0]
 
 
 def _admin(bootstrap: Mapping[str, Any]) -> Address:
@@ -75,8 +75,8 @@ class Envoy:
 
     def stats(self, pattern: str) -> dict[str, int]:
         """Counters and gauges whose names match a regular expression."""
-        found = self.get("/stats", format="json", filter=pattern)["stats"]
-        return {stat["name"]: stat["value"] for stat in found if "value" in stat}
+        stats = self.get("/stats", format="json", filter=pattern)["stats"]
+        return {stat["name"]: stat["value"] for stat in stats if "value" in stat}
 
     def stat(self, name: str) -> int:
         """One counter or gauge; 0 while nothing has touched it."""
@@ -84,8 +84,8 @@ class Envoy:
 
     def config(self, section: str) -> list[dict[str, Any]]:
         """Every entry of one section of the configuration dump, such as `dynamic_route_configs`."""
-        found: list[dict[str, Any]] = self.get("/config_dump", resource=section).get("configs", [])
-        return found
+        configs: list[dict[str, Any]] = self.get("/config_dump", resource=section).get("configs", [])
+        return configs
 
     def hang(self) -> None:
         """Stop it from doing anything, without ending it."""

@@ -85,11 +85,11 @@ def main(*options: str) -> None:
         name: Callable[..., bytes] = channel.unary_unary(NAME)
         while time.monotonic() < end:
             try:
-                said = name(b"", timeout=_PATIENCE).decode()
+                answer = name(b"", timeout=_PATIENCE).decode()
             except grpc.RpcError as error:
-                said = error.code().name
+                answer = error.code().name
                 sys.stdout.write(f"{error.details()}\n")
-            sys.stdout.write(f"{MARK}{said}\n")
+            sys.stdout.write(f"{MARK}{answer}\n")
             sys.stdout.flush()
             time.sleep(_PAUSE)
 

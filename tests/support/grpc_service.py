@@ -115,7 +115,7 @@ class Reply:
     name: str = ""
 
 
-def who(address: Address, times: int) -> list[str]:
+def answering_names(address: Address, times: int) -> list[str]:
     """Who answers so many calls, one after the other; the status of those that fail."""
     with grpc.insecure_channel(str(address)) as channel:
         replies = [_reply(channel, NAME) for _ in range(times)]

@@ -39,12 +39,12 @@ _BLOCK: Final = re.compile(r"(<!-- stage: ([a-z-]+) -->\n```[a-z]*\n)(.*?)(```)"
 
 def blocks(page: str) -> dict[str, str]:
     """What the page shows of each stage."""
-    return {found[2]: found[3] for found in _BLOCK.finditer(page)}
+    return {block[2]: block[3] for block in _BLOCK.finditer(page)}
 
 
 def with_blocks(page: str, stages: Mapping[str, str]) -> str:
     """The page with what each stage really is."""
-    return _BLOCK.sub(lambda found: found[1] + stages.get(found[2], found[3]) + found[4], page)
+    return _BLOCK.sub(lambda block: block[1] + stages.get(block[2], block[3]) + block[4], page)
 
 
 def stages() -> dict[str, str]:
@@ -60,7 +60,7 @@ class _Journey:
         self.compiler = Compiler(self.policies)
 
     def stages(self) -> Iterator[tuple[str, str]]:
-        document = next(one for one in self.documents if one.key == POLICY)
+        document = next(document for document in self.documents if document.key == POLICY)
         yield "yaml", _written(document)
         yield "document", _document(document)
         yield "resource", str(self.world.get(POLICY).spec.to[0])  # type: ignore[union-attr]
@@ -80,8 +80,8 @@ class _Journey:
         yield "faults", "\n".join(map(str, World.of(_faulty(), kinds(self.policies)).findings))
 
     def _matched(self) -> str:
-        found = match(self.world, self.world.get(PROXY))["MeshTimeout"]  # type: ignore[arg-type]
-        return "\n".join(f"{one.policy.name}, by its inbounds {list(one.inbounds)}" for one in found)
+        matched = match(self.world, self.world.get(PROXY))["MeshTimeout"]  # type: ignore[arg-type]
+        return "\n".join(f"{policy.policy.name}, by its inbounds {list(policy.inbounds)}" for policy in matched)
 
     def _rules(self) -> str:
         matched = match(self.world, self.world.get(PROXY))["MeshTimeout"]  # type: ignore[arg-type]
@@ -91,7 +91,7 @@ class _Journey:
                 "resourceRules": {
                     rule.identity.name: {
                         "conf": dict(rule.combined.conf.value),
-                        "origin": [_place(one) for one in rule.combined.origins],
+                        "origin": [_place(origin) for origin in rule.combined.origins],
                     }
                     for rule in rules.to.all
                 }
@@ -107,30 +107,32 @@ class _Journey:
 
     def _served(self) -> Iterator[tuple[str, str]]:
         """An Envoy that starts, then the edit of the timeout."""
-        session, said = SotwSession(), []
+        session, lines = SotwSession(), []
         before = self._snapshot(self.world)
         session.publish(before)
         for type_url, names in ((CLUSTER, ()), (ENDPOINTS, _names(before, ENDPOINTS)), (LISTENER, ())):
-            said += self._exchange(session, type_url, names)
-        said += self._exchange(session, ROUTES, _names(before, ROUTES))
-        yield "session", "\n".join(said)
+            lines += self._exchange(session, type_url, names)
+        lines += self._exchange(session, ROUTES, _names(before, ROUTES))
+        yield "session", "\n".join(lines)
         built = self.compiler.fragments.built
         responses = session.publish(self._snapshot(self._edited()))
-        said = [f"Envoy is sent {_response(one)}" for one in responses]
-        yield "change", "\n".join([f"fragments built: {self.compiler.fragments.built - built}", *said])
+        lines = [f"Envoy is sent {_response(response)}" for response in responses]
+        yield "change", "\n".join([f"fragments built: {self.compiler.fragments.built - built}", *lines])
         yield "bytes", _bytes(responses[0])
 
     def _exchange(self, session: SotwSession, type_url: str, names: frozenset[str] | tuple[()]) -> list[str]:
         asked = f"Envoy asks for {SHORT[type_url]}{f' {sorted(names)}' if names else ''}"
         responses = session.receive(SotwRequest(type_url, frozenset(names)))
-        said = [asked, *(f"  and is sent {_response(one)}" for one in responses)]
-        for one in responses:
-            session.receive(SotwRequest(one.type_url, frozenset(names), nonce=one.nonce, version=one.version))
-        return said
+        lines = [asked, *(f"  and is sent {_response(response)}" for response in responses)]
+        for response in responses:
+            session.receive(
+                SotwRequest(response.type_url, frozenset(names), nonce=response.nonce, version=response.version)
+            )
+        return lines
 
     def _edited(self) -> World:
         text = (RESOURCES / "timeouts.yaml").read_text().replace("requestTimeout: 2s", f"requestTimeout: {EDITED}")
-        edited = {one.key: one for one in read_documents(text, "timeouts.yaml").documents}
+        edited = {document.key: document for document in read_documents(text, "timeouts.yaml").documents}
         return self.world.next({POLICY: edited[POLICY]}, revision=2)
 
 
@@ -144,9 +146,9 @@ def _policies(policies: Policies) -> str:
     writing = {"cluster", "endpoints", "listener", "route", "clients", "sidecar", "finish"}
     hooks = {"shape", "arrange", "capture", "secure", *writing}
     acting = [policy.kind.name for policy in policies if hooks & vars(type(policy)).keys()]
-    others = [policy.kind.name for policy in policies if policy.kind.name not in acting]
-    lines = [("in effect:", acting), ("read and checked, without effect yet:", others)]
-    return "\n".join(f"{said}\n  {', '.join(sorted(names))}" for said, names in lines if names)
+    unused = [policy.kind.name for policy in policies if policy.kind.name not in acting]
+    lines = [("in effect:", acting), ("read and checked, without effect yet:", unused)]
+    return "\n".join(f"{title}\n  {', '.join(sorted(names))}" for title, names in lines if names)
 
 
 def _faulty() -> tuple[Document, ...]:
@@ -198,8 +200,8 @@ def _task(entry: OutboundResult) -> str:
         [
             f"{outbound.name} on {outbound.address}:{outbound.port}, {outbound.protocol}",
             *("  routes", *rows),
-            *("  confs", *(f"    {one}" for one in confs)),
-            *("  confs of routes", *(f"    {one}" for one in of_routes)),
+            *("  confs", *(f"    {conf}" for conf in confs)),
+            *("  confs of routes", *(f"    {conf}" for conf in of_routes)),
         ]
     )
 

@@ -18,7 +18,7 @@ class LineSink:
         self._connections: list[socket.socket] = []
         self._listening: socket.socket | None = None
 
-    def there(self) -> None:
+    def open(self) -> None:
         """From now on it can be reached."""
         self._listening = socket.create_server(self.address)
         threading.Thread(target=self._accept, args=(self._listening,), name="sink", daemon=True).start()
@@ -55,12 +55,12 @@ class LineSink:
                 return
             begun.append(data)
             if b"\n" in data:
-                *lines, rest = b"".join(begun).split(b"\n")
+                *lines, unfinished = b"".join(begun).split(b"\n")
                 self.lines += [line.decode() for line in lines]
-                begun = [rest]
+                begun = [unfinished]
 
     def __enter__(self) -> Self:
-        self.there()
+        self.open()
         return self
 
     def __exit__(

@@ -70,14 +70,14 @@ class Load:
 
     @property
     def counts(self) -> dict[str, int]:
-        calls = {name: sum(one.answers.values()) + len(one.failures) for name, one in self._calls.items()}
-        return {"http": len(self._traffic.outcomes), **calls}
+        counts = {name: sum(calls.answers.values()) + len(calls.failures) for name, calls in self._calls.items()}
+        return {"http": len(self._traffic.outcomes), **counts}
 
     @property
     def failures(self) -> dict[str, list[str]]:
-        found = {name: one.failures for name, one in self._calls.items()}
-        found["http"] = [f"{one.status} {one.error}" for one in self._traffic.failures]
-        return {name: failures for name, failures in found.items() if failures}
+        by_name = {name: calls.failures for name, calls in self._calls.items()}
+        by_name["http"] = [f"{outcome.status} {outcome.error}" for outcome in self._traffic.failures]
+        return {name: failures for name, failures in by_name.items() if failures}
 
     def answers(self, protocol: str) -> Counter[str]:
         return self._calls[protocol].answers

@@ -86,8 +86,8 @@ def two_machines() -> Iterator[tuple[Machine, Machine]]:
             subprocess.run(["ip", "netns", "del", machine.name], capture_output=True, check=False)
 
 
-def _named(what: str) -> str:
-    return f"koguma-{os.getpid()}-{what}"
+def _named(purpose: str) -> str:
+    return f"koguma-{os.getpid()}-{purpose}"
 
 
 def _ip(*words: str) -> Any:

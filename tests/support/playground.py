@@ -84,7 +84,7 @@ class Playground:
     @contextmanager
     def having(self, *documents: Document | str) -> Iterator[None]:
         """Resources that are there for as long as the block runs; what was there before is back afterwards."""
-        data = [one for document in documents for one in _parsed(document)]
+        data = [parsed for document in documents for parsed in _parsed(document)]
         before = {_key(document): self.control_plane.find(document) for document in data}
         self.control_plane.apply(*data)
         self.control_plane.in_force()
@@ -153,7 +153,7 @@ def settled(envoy: Envoy, within: float = 10) -> dict[str, int]:
         looks.append(accepted(envoy))
         return len(looks) > SAME and looks[-1] == looks[-1 - SAME]
 
-    eventually(no_change, within, every=0.1)
+    eventually(no_change, within, pause=0.1)
     return looks[-1]
 
 
@@ -166,8 +166,8 @@ def changed(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
 
 
 def _path(match: dict[str, Any]) -> str:
-    found = next(str(match[kind]) for kind in ("path", "prefix", "path_separated_prefix") if kind in match)
-    return found.rstrip("/") or "/"
+    prefix = next(str(match[kind]) for kind in ("path", "prefix", "path_separated_prefix") if kind in match)
+    return prefix.rstrip("/") or "/"
 
 
 def _parsed(document: Document | str) -> list[Document]:

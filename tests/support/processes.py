@@ -86,8 +86,8 @@ class Running:
 
     def _must_have_kept_secrets(self) -> None:
         """Nothing that is started in a test writes a private key or a token where others may read it."""
-        told = list(leaks(self.log.read_bytes())) if self.log.exists() else []
-        assert not told, f"{self.command[0]} has told secrets: {told}"
+        leaked = list(leaks(self.log.read_bytes())) if self.log.exists() else []
+        assert not leaked, f"{self.command[0]} has leaked secrets: {leaked}"
 
     def kill(self) -> int:
         if self._process.poll() is None:

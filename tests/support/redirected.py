@@ -65,8 +65,8 @@ class Redirected:
 
     def reached(self) -> set[str]:
         """Everybody outside of the mesh who is reached."""
-        found = {name for name in ("outside", "other") if self.reaches(name)}
-        return found | ({"speaks first"} if self.is_greeted() else set())
+        reached = {name for name in ("outside", "other") if self.reaches(name)}
+        return reached | ({"speaks first"} if self.is_greeted() else set())
 
     def apply(self, *documents: Document) -> None:
         self.far.run(self.control_plane.apply, *documents)
@@ -87,8 +87,9 @@ class Redirected:
 def vip(*services: Document) -> Address:
     """The address of the last of these services, from nothing but documents."""
     read = read_documents(yaml.safe_dump_all([MESH, *services])).documents
-    found = {one.name: address for one, address in vips(World.of(read, kinds(discover())), "default").services}
-    return Address(found[services[-1]["name"]], 80)
+    world = World.of(read, kinds(discover()))
+    addresses = {service.name: address for service, address in vips(world, "default").services}
+    return Address(addresses[services[-1]["name"]], 80)
 
 
 def dataplane(machine: Machine, workload: HttpService) -> Document:

@@ -78,8 +78,8 @@ def _below(all_imports: Imports, room: str) -> Iterator[str]:
 
 
 def _room(module: str) -> str:
-    package, _, rest = module.partition(".")
-    return GENERATORS if package == GENERATORS else rest.partition(".")[0]
+    package, _, inner = module.partition(".")
+    return GENERATORS if package == GENERATORS else inner.partition(".")[0]
 
 
 def _folder(room: str) -> Path:

@@ -13,8 +13,8 @@ from tests.support.loopback import Address
 def upstream(envoy: Envoy, service: str) -> dict[str, Any]:
     """The cluster of a MeshService as an Envoy uses it now."""
     active = [entry["cluster"] for entry in envoy.config("dynamic_active_clusters")]
-    (found,) = [cluster for cluster in active if cluster["name"] == f"kri_msvc_default___{service}_main"]
-    return dict(found)
+    (cluster,) = [cluster for cluster in active if cluster["name"] == f"kri_msvc_default___{service}_main"]
+    return dict(cluster)
 
 
 def healthy(envoy: Envoy, service: str) -> int:
@@ -31,8 +31,10 @@ def http_options(envoy: Envoy, service: str) -> dict[str, Any]:
 def listening(envoy: Envoy, address: Address) -> dict[str, Any]:
     """What an Envoy does with connections to an address of its: its filter of TCP, or its manager of HTTP."""
     active = [entry["active_state"]["listener"] for entry in envoy.config("dynamic_listeners")]
-    (found,) = [one for one in active if one["address"]["socket_address"]["port_value"] == address.port]
-    return dict(found["filter_chains"][0]["filters"][-1]["typed_config"])
+    (listener,) = [
+        listener for listener in active if listener["address"]["socket_address"]["port_value"] == address.port
+    ]
+    return dict(listener["filter_chains"][0]["filters"][-1]["typed_config"])
 
 
 def answering(address: Address, times: int, path: str = "/", **headers: str) -> list[str]:

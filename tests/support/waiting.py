@@ -13,37 +13,37 @@ NOT_YET: Final = (AssertionError, OSError, httpx.HTTPError, KeyError)
 """What a condition may raise while what it looks at is on its way."""
 
 
-def eventually(condition: Callable[[], T], within: float = 10.0, every: float = 0.02) -> T:
+def eventually(condition: Callable[[], T], within: float = 10.0, pause: float = 0.02) -> T:
     """What the condition answers once it neither raises nor answers `False` or `None`."""
     deadline = time.monotonic() + within
     while True:
         last: object = None
         try:
-            found = condition()
+            outcome = condition()
         except NOT_YET as error:
             last = error
         else:
-            if found is not False and found is not None:
-                return found
+            if outcome is not False and outcome is not None:
+                return outcome
         if time.monotonic() > deadline:
             because = f": {last or type(last).__name__}" if last is not None else ""
             raise AssertionError(f"not within {within:g} s{because}") from (
                 last if isinstance(last, BaseException) else None
             )
-        time.sleep(every)
+        time.sleep(pause)
 
 
-async def eventually_on_loop(condition: Callable[[], T], within: float = 10.0, every: float = 0.002) -> T:
+async def eventually_on_loop(condition: Callable[[], T], within: float = 10.0, pause: float = 0.002) -> T:
     """The same for what happens on the loop that runs: what the condition answers once it is true."""
     async with asyncio.timeout(within):
         while not (answer := condition()):  # noqa: ASYNC110  # what is waited for wakes no test
-            await asyncio.sleep(every)
+            await asyncio.sleep(pause)
     return answer
 
 
-def holds(condition: Callable[[], bool], during: float, every: float = 0.02) -> None:
+def holds(condition: Callable[[], bool], during: float, pause: float = 0.02) -> None:
     """Fail as soon as the condition does not hold; pass when it held all the time."""
     end = time.monotonic() + during
     while time.monotonic() < end:
         assert condition(), f"did not hold for {during:g} s"
-        time.sleep(every)
+        time.sleep(pause)

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 import structlog
 
-from cp.serving.delivery import ChangeProgress, ServedHere
+from cp.serving.delivery import ChangeProgress, OwnRevision
 from cp.serving.workers import crew as crew_module
 from cp.serving.workers.crew import Crew, SilentWorkers, WorkerProcess
 from cp.serving.workers.link import BrokenFrame, ProcessLink
@@ -101,7 +101,7 @@ def test_whoever_asks_is_told_that_a_worker_does_not_answer() -> None:
 def test_what_proxies_of_a_hanging_worker_have_is_not_taken_for_granted() -> None:
     async def scene(group: asyncio.TaskGroup) -> None:
         well, hanging = await worker(1, group, hangs=False), await worker(2, group, hangs=True)
-        observers = CombinedObserver(crew_of([well[0], hanging[0]]), lambda: ServedHere(7, lambda _: None))
+        observers = CombinedObserver(crew_of([well[0], hanging[0]]), lambda: OwnRevision(7, lambda _: None))
 
         steps = [progress async for progress in observers.progress([7], [], 0.2)]
 

@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from cp.model.names import Key
-from cp.serving.delivery import Delivery, FleetDelta, Presence, ProxyState, ServedHere
+from cp.serving.delivery import Delivery, FleetDelta, OwnRevision, Presence, ProxyState
 from cp.serving.workers.crew import Crew
 from cp.serving.workers.messages import deltas_message, owners_message, presences_message, to_message
 from cp.serving.workers.observers import CombinedObserver
@@ -58,7 +58,7 @@ class At:
 
 
 def combined(crew: At | TwoWorkers) -> CombinedObserver:
-    return CombinedObserver(cast("Crew", crew), lambda: ServedHere(7, {6: 5.0}.get))
+    return CombinedObserver(cast("Crew", crew), lambda: OwnRevision(7, {6: 5.0}.get))
 
 
 @pytest.mark.parametrize(

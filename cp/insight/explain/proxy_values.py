@@ -272,4 +272,5 @@ def _address(result: OutboundResult) -> str:
 
 def _names(fragments: Iterable[Fragment]) -> tuple[EnvoyName, ...]:
     packed = (resource for fragment in fragments for resource in fragment)
-    return tuple(dict.fromkeys(EnvoyName(SHORT.get(each.type_url, each.type_url), each.name) for each in packed))
+    names = (EnvoyName(SHORT.get(resource.type_url, resource.type_url), resource.name) for resource in packed)
+    return tuple(dict.fromkeys(names))

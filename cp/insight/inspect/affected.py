@@ -30,7 +30,7 @@ from cp.resources.world import World
 from cp.rules.legacy import legacy_matches, legacy_rules
 from cp.rules.legacy.gateway_routes import GATEWAY_ROUTE, is_selected
 from cp.rules.matching import ByKind, match
-from cp.rules.matching.profile import gateway_of, listener_tags, listeners, profile, sections
+from cp.rules.matching.profile import sections, tags_of_listeners
 from cp.rules.merging import MergedField, Setting
 from cp.translate.compiler import CompiledProxy, Compiler
 from cp.translate.view.gateways import gateway_of_proxy
@@ -196,9 +196,7 @@ def _has_legacy_match(world: World, policy: Resource, dataplane: Resource) -> bo
 
 
 def _has_bound_listener(world: World, route: Resource, dataplane: Resource) -> bool:
-    gateway = gateway_of(world, dataplane)
-    tags = () if gateway is None else (listener_tags(profile(dataplane), gateway, each) for each in listeners(gateway))
-    return any(is_selected(route, of_listener) for of_listener in tags)
+    return any(is_selected(route, tags) for tags in tags_of_listeners(world, dataplane))
 
 
 def affected_proxies(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Final
 
-from cp.insight.legacy.spots import Policies, Spots, is_by_tag
+from cp.insight.legacy.conf_parts import ConfParts, Policies, is_by_tag
 from cp.insight.legacy.values import ActingValues, LegacyValue
 from cp.model.names import Key
 from cp.model.paths import steps
@@ -68,22 +68,22 @@ class LegacyPlaces:
 
     def of_calls(self, proxy: CompiledProxy, policy: Resource | None = None) -> Iterator[LegacyPlace]:
         """Those that are for what a proxy calls. They are equal for all proxies of a class that match the same."""
-        spots = Spots(self.world, self._policies, proxy)
+        parts = ConfParts(self.world, self._policies, proxy)
         for match in self._matches(proxy, policy):
             if side_of(match.policy) is LegacySide.OUTBOUND:
-                yield from self._to_services(spots, match)
+                yield from self._to_services(parts, match)
         services = frozenset(_services(proxy))
         for service, limit in proxy.proxy_class.rules.legacy.limits:
             if service in services and (policy is None or limit is policy):
-                yield self._limited(spots, limit, service)
+                yield self._limited(parts, limit, service)
 
     def of_itself(self, proxy: CompiledProxy, policy: Resource | None = None) -> Iterator[LegacyPlace]:
         """Those that are for the proxy as a whole, or for the clients of its inbounds."""
-        spots = Spots(self.world, self._policies, proxy)
+        parts = ConfParts(self.world, self._policies, proxy)
         for match in self._matches(proxy, policy):
             side = side_of(match.policy)
             if side is LegacySide.PROXY:
-                yield self._on_proxy(spots, match)
+                yield self._on_proxy(parts, match)
             elif side is LegacySide.INBOUND:
                 yield from self._on_inbounds(proxy, match)
 
@@ -91,35 +91,35 @@ class LegacyPlaces:
         matches = legacy_matches(self.world, proxy.dataplane)
         return (match for match in matches if policy is None or match.policy is policy)
 
-    def _on_proxy(self, spots: Spots, match: LegacyMatch) -> LegacyPlace:
+    def _on_proxy(self, parts: ConfParts, match: LegacyMatch) -> LegacyPlace:
         policy, where = match.policy, "the proxy"
-        holder = spots.proxy.proxy_class.rules.legacy.holder(match)
+        holder = parts.proxy.proxy_class.rules.legacy.holder(match)
         if holder.policy is not policy:
             return LegacyPlace(policy, where, OUTRANKED, _outranked(match, holder, ""))
-        values = self._acting.of_changes(policy.key, spots) or self._acting.of_spots(policy.key, spots.of_proxy())
-        return _judged(spots.proxy, match, "", LegacyPlace(policy, where, values=values))
+        values = self._acting.of_changes(policy.key, parts) or self._acting.of_parts(policy.key, parts.of_proxy())
+        return _judged(parts.proxy, match, "", LegacyPlace(policy, where, values=values))
 
-    def _to_services(self, spots: Spots, match: LegacyMatch) -> Iterator[LegacyPlace]:
-        services = [service for service in _services(spots.proxy) if rank_at(match, service) is not None]
+    def _to_services(self, parts: ConfParts, match: LegacyMatch) -> Iterator[LegacyPlace]:
+        services = [service for service in _services(parts.proxy) if rank_at(match, service) is not None]
         for service in services:
-            yield self._to_service(spots, match, service)
+            yield self._to_service(parts, match, service)
         if not services:
             yield LegacyPlace(match.policy, "", NOT_CALLED, "the proxy calls no service by tag that it is for")
 
-    def _to_service(self, spots: Spots, match: LegacyMatch, service: str) -> LegacyPlace:
+    def _to_service(self, parts: ConfParts, match: LegacyMatch, service: str) -> LegacyPlace:
         policy, where = match.policy, f"to {service}"
-        holder = spots.proxy.proxy_class.rules.legacy.holder(match, service)
+        holder = parts.proxy.proxy_class.rules.legacy.holder(match, service)
         if holder.policy is not policy:
             return LegacyPlace(policy, where, OUTRANKED, _outranked(match, holder, service))
-        routes = list(_routes(spots.proxy, service)) if policy.type == _ROUTE else []
+        routes = list(_routes(parts.proxy, service)) if policy.type == _ROUTE else []
         rows = tuple(_row(policy, origin) for origin in dict.fromkeys(routes) if origin.policy == policy.key)
-        values = self._acting.of_spots(policy.key, spots.of_service(service))
+        values = self._acting.of_parts(policy.key, parts.of_service(service))
         place = LegacyPlace(policy, where, values=(*rows, *values))
-        return _judged(spots.proxy, match, service, place, routes)
+        return _judged(parts.proxy, match, service, place, routes)
 
-    def _limited(self, spots: Spots, limit: Resource, service: str) -> LegacyPlace:
+    def _limited(self, parts: ConfParts, limit: Resource, service: str) -> LegacyPlace:
         """A RateLimit of an ExternalService, which those keep who call it."""
-        values = self._acting.of_spots(limit.key, spots.of_service(service))
+        values = self._acting.of_parts(limit.key, parts.of_service(service))
         place = LegacyPlace(limit, f"to {service}", values=values)
         if any(value.is_in_force for value in values):
             return place
@@ -162,7 +162,7 @@ def _services(proxy: CompiledProxy) -> Iterable[str]:
     """The services that a proxy calls by their tags, or to which its routes lead."""
     called = [result.address.destination for result in proxy.proxy_class.outbounds.values()]
     reached = [backend.destination for backend in proxy.proxy_class.backends.values()]
-    return dict.fromkeys(each.service for each in (*called, *reached) if not each.is_real)
+    return dict.fromkeys(destination.service for destination in (*called, *reached) if not destination.is_real)
 
 
 def _routes(proxy: CompiledProxy, service: str) -> Iterator[Origin]:

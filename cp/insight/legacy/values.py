@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cp.insight.effects import Build, FieldEffect, effect
-from cp.insight.legacy.spots import ConfSpot, Spots, of_clients
+from cp.insight.legacy.conf_parts import ConfPart, ConfParts, of_clients
 from cp.model.names import Key, kri
 from cp.model.paths import step, steps
 from cp.policies import Policy
@@ -42,23 +42,23 @@ class ActingValues:
     def __init__(self) -> None:
         self._acting: dict[Hashable, bool] = {}
 
-    def of_spots(self, policy: Key, spots: Iterable[ConfSpot]) -> tuple[LegacyValue, ...]:
+    def of_parts(self, policy: Key, parts: Iterable[ConfPart]) -> tuple[LegacyValue, ...]:
         """The values that a policy sets in some parts. One that acts in any of them is in force."""
         values: dict[Hashable, LegacyValue] = {}
-        for spot in spots:
-            for field in _fields(spot.conf):
-                for value in self._of_field(policy, spot, field):
+        for part in parts:
+            for field in _fields(part.conf):
+                for value in self._of_field(policy, part, field):
                     place = value.setting.path, repr(value.setting.value)
                     if place not in values or _strength(value) > _strength(values[place]):
                         values[place] = value
         return tuple(values.values())
 
-    def of_changes(self, policy: Key, spots: Spots) -> tuple[LegacyValue, ...]:
+    def of_changes(self, policy: Key, parts: ConfParts) -> tuple[LegacyValue, ...]:
         """Those of a policy that changes what is finished: each change has to find something."""
-        used = spots.changes()
+        used = parts.changes()
         return tuple(
             LegacyValue(field.winner, idle_reason="" if (kind, path) in used else _MATCHES_NOTHING)
-            for kind, conf in spots.of_finished()
+            for kind, conf in parts.of_finished()
             for path, field in conf.fields.items()
             if field.winner.origin.policy == policy
         )
@@ -70,10 +70,10 @@ class ActingValues:
         for conf in dict.fromkeys(client.conf for client in clients):
             for path, field in conf.fields.items():
                 build = of_clients(policy, reached, kri(field.winner.origin.identity))
-                does = _is_felt(build, conf, path)
+                does = _has_effect(build, conf, path)
                 yield LegacyValue(field.winner, idle_reason="" if does else unspoken(reached.inbound.protocol))
 
-    def _of_field(self, policy: Key, spot: ConfSpot, field: MergedField) -> Iterator[LegacyValue]:
+    def _of_field(self, policy: Key, part: ConfPart, field: MergedField) -> Iterator[LegacyValue]:
         winner = field.winner if field.value is not None else None
         settings = (*(() if winner is None else (winner,)), *field.losers)
         own = next((setting for setting in settings if setting.origin.policy == policy), None)
@@ -82,19 +82,19 @@ class ActingValues:
             return
         if not is_winner:
             yield LegacyValue(own, own.removed_by or winner)
-        elif self._acts(spot, field.path):
+        elif self._acts(part, field.path):
             yield LegacyValue(own)
         else:
-            yield LegacyValue(own, idle_reason=unspoken(spot.spoken))
+            yield LegacyValue(own, idle_reason=unspoken(part.protocol))
 
-    def _acts(self, spot: ConfSpot, path: str) -> bool:
-        key = spot.policy.kind.name, spot.conf.canonical, path, spot.key
+    def _acts(self, part: ConfPart, path: str) -> bool:
+        key = part.policy.kind.name, part.conf.canonical, path, part.key
         if key not in self._acting:
-            self._acting[key] = _is_felt(spot.build, spot.conf, path)
+            self._acting[key] = _has_effect(part.build, part.conf, path)
         return self._acting[key]
 
 
-def _is_felt(build: Build, conf: MergedConf, path: str) -> bool:
+def _has_effect(build: Build, conf: MergedConf, path: str) -> bool:
     """Whether something else is built without a value, or with another one in its place."""
     if effect(build, conf.value, path) is not FieldEffect.NONE:
         return True
@@ -137,9 +137,9 @@ def written_values(policy: Resource, values: Sequence[LegacyValue]) -> Iterator[
     """Those that the document says. Confs have words of their own, which stand for a part with values (record 0073)."""
     paths = {written_path(policy, value) for value in values}
     for value in values:
-        part = f"{written_path(policy, value)}."
+        prefix = f"{written_path(policy, value)}."
         is_part = isinstance(value.setting.value, Mapping | list)
-        if is_part or not any(path.startswith(part) for path in paths):
+        if is_part or not any(path.startswith(prefix) for path in paths):
             yield value
 
 

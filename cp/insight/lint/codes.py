@@ -116,7 +116,7 @@ CATALOGUE: Final[Mapping[str, FindingCode]] = MappingProxyType(
             _WARNING, "a certificate of a gateway is not for the hostname of its listener"
         ),
         "unreachable-route": FindingCode(_WARNING, "an earlier match takes every request of a later one"),
-        "name-taken": FindingCode(_WARNING, "a VirtualOutbound asks for a port of a name that is that of another"),
+        "name-taken": FindingCode(_WARNING, "a VirtualOutbound asks for a name and port that another one has"),
         "names-nothing": FindingCode(_WARNING, "a VirtualOutbound names nothing"),
         "no-endpoints": FindingCode(_WARNING, "no inbound of any proxy serves a port of a MeshService"),
         "no-identity": FindingCode(
@@ -131,19 +131,22 @@ CATALOGUE: Final[Mapping[str, FindingCode]] = MappingProxyType(
             "with mTLS on, no permission lets anybody call an inbound; or, in a mesh of the engine Legacy, an "
             "ExternalService",
         ),
-        "permission-void": FindingCode(_WARNING, "a permission allows whom others deny, so it lets nobody in"),
+        "permission-void": FindingCode(
+            _WARNING, "a permission allows only clients that others deny, so it lets nobody in"
+        ),
         "denied-and-allowed": FindingCode(
             _WARNING,
-            "an item of `from` denies whom `rules` allow, and those may call: it takes back what `from` allows",
+            "an item of `from` denies clients that `rules` allow, and they may call: it only takes back what `from` "
+            "allows",
         ),
         "names-no-proxy": FindingCode(
             _WARNING, "a permission names a SPIFFE ID in a trust domain of its mesh, and no proxy there has it"
         ),
         "plain-text-unjudged": FindingCode(
-            _WARNING, "inbounds take plain text as well, and no permission is asked of who speaks it"
+            _WARNING, "inbounds also take plain text, for which no permission is needed"
         ),
         "plain-text-refused": FindingCode(
-            _WARNING, "a Dataplane calls in plain text what takes TLS alone, so its calls fail"
+            _WARNING, "a Dataplane calls in plain text an inbound that takes TLS alone, so its calls fail"
         ),
         "address-shared": FindingCode(
             _WARNING, "inbounds of several services, or Dataplanes, have one address and port"
@@ -156,7 +159,8 @@ CATALOGUE: Final[Mapping[str, FindingCode]] = MappingProxyType(
             _WARNING, "a MeshTrust adds authorities to the trust domain that the authority of its mesh signs for"
         ),
         "roots-alike": FindingCode(
-            _WARNING, "Envoy may take an authority for another of the same subject, and refuse whom the other certified"
+            _WARNING,
+            "Envoy may confuse two authorities with the same subject, and refuse clients that one of them certified",
         ),
         "move-waits": FindingCode(
             _WARNING,

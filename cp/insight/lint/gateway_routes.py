@@ -57,7 +57,9 @@ def selected_listeners(survey: MeshSurvey, policy: Resource) -> list[tuple[Serve
     selected: list[tuple[ServedPort, ServedListener]] = []
     for gateway, result in survey.gateways.items():
         indexes = survey.listeners_of(policy, gateway)
-        selected += [(port, each) for port in result.served.ports for each in port.listeners if each.index in indexes]
+        selected += [
+            (port, listener) for port in result.served.ports for listener in port.listeners if listener.index in indexes
+        ]
     return selected
 
 

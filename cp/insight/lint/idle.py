@@ -102,8 +102,8 @@ def _selects_nobody(survey: MeshSurvey, policy: Resource, consequence: str = NO_
     target = top_of(policy)
     tags = " ".join(f"{name}={value}" for name, value in sorted((target.tags or target.labels or {}).items()))
     whom = " ".join(part for part in (target.kind, target.name or "", tags) if part)
-    there = sum(proxy.dataplane.mesh == policy.mesh for proxy in survey.proxies)
-    text = f"{consequence}: it is for {whom}, and of the {there} proxies of the mesh none is"
+    total = sum(proxy.dataplane.mesh == policy.mesh for proxy in survey.proxies)
+    text = f"{consequence}: it is for {whom}, and of the {total} proxies of the mesh none is"
     named = "name" if target.name and target.kind == "Dataplane" else target.kind
     is_gateway = named == "name" and _is_gateway(survey, policy.mesh, target.name or "")
     hint = _BY_GATEWAY if is_gateway else _COMPARE[named]

@@ -49,7 +49,7 @@ _ALGORITHMS: Final = {"EC": "ECDSA", "RSA2048": "RSA"}
 
 
 @dataclass(slots=True)
-class _Occurrences:
+class _Occurrence:
     """Where one thing that a permission says holds."""
 
     permission: Permission
@@ -106,32 +106,32 @@ def _nobody(inbounds: Sequence[ProxyInbound], path: str) -> FindingReason:
 
 def void(survey: MeshSurvey) -> Iterator[Finding]:
     """What permissions say and what changes nothing, as others deny the same clients or nobody is allowed anyway."""
-    occurrences: dict[tuple[_Place, Verdict], _Occurrences] = {}
+    occurrences: dict[tuple[_Place, Verdict], _Occurrence] = {}
     distinct = {permissions: inbound for inbound, permissions in judged_inbounds(survey)}
     for permissions, inbound in distinct.items():
         domains = trust_domains(survey, inbound)
         allows = any(True for _ in _allowing(permissions))
         for permission in permissions:
             place = (permission.origin.policy, permission.path)
-            seen = occurrences.setdefault((place, permission.verdict), _Occurrences(permission))
+            occurrence = occurrences.setdefault((place, permission.verdict), _Occurrence(permission))
             if permission.verdict is Verdict.DENY:
-                seen.is_void &= not allows
+                occurrence.is_void &= not allows
             elif denied_by := denier_of(permission, permissions, domains):
-                seen.denied_by.setdefault(denied_by.origin, denied_by)
+                occurrence.denied_by.setdefault(denied_by.origin, denied_by)
             else:
-                seen.is_void = False
-    for (_, verdict), seen in occurrences.items():
-        policy = survey.world.get(seen.permission.origin.policy)
-        if policy is not None and seen.is_void and verdict is not Verdict.SHADOW_DENY:
-            yield finding_about(policy, _void(seen))
+                occurrence.is_void = False
+    for (_, verdict), occurrence in occurrences.items():
+        policy = survey.world.get(occurrence.permission.origin.policy)
+        if policy is not None and occurrence.is_void and verdict is not Verdict.SHADOW_DENY:
+            yield finding_about(policy, _void(occurrence))
 
 
-def _void(seen: _Occurrences) -> FindingReason:
-    permission = seen.permission
+def _void(occurrence: _Occurrence) -> FindingReason:
+    permission = occurrence.permission
     if permission.verdict is Verdict.DENY:
         text = "denies nobody who would be let in: at the inbounds that it is for no permission allows anybody"
         return FindingReason("redundant", text, permission.path, "remove it, or leave it as a reminder")
-    by = ", ".join(origin_name(origin, denied_by.line) for origin, denied_by in seen.denied_by.items())
+    by = ", ".join(origin_name(origin, denied_by.line) for origin, denied_by in occurrence.denied_by.items())
     text = f"lets nobody in: whom it allows is denied by {by}"
     return FindingReason("permission-void", text, permission.path, "remove it, or deny fewer clients there")
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from cp.insight.migrate.documents import PolicyDraft
-from cp.insight.migrate.scene import Scene
+from cp.insight.migrate.facts import MeshFacts
 from cp.insight.migrate.selection import Tags
 from cp.resources.dataplane import SERVICE_TAG, ZONE_TAG
 from cp.resources.kinds import LegacyConf
@@ -22,16 +22,16 @@ from cp.resources.world import World
 from cp.rules.legacy.gateway_routes import GATEWAY_ROUTE
 from cp.rules.legacy.rules import age
 from cp.rules.legacy.selectors import ANY, Rank, best_rank, selectors_of
-from cp.rules.matching.profile import gateway_of, listener_tags, listeners, profile
+from cp.rules.matching.profile import listeners, tags_of_listeners
 
 _CARRIED_BY_ALL: Final = (SERVICE_TAG, ZONE_TAG)
 """The tags that every gateway has."""
 
 
-def drafts(scene: Scene, routes: Sequence[Resource]) -> list[PolicyDraft]:
+def drafts(facts: MeshFacts, routes: Sequence[Resource]) -> list[PolicyDraft]:
     """A policy for each route, selector and MeshGateway of which it can select a listener."""
     by_name: dict[str, list[Resource]] = {}
-    for gateway in scene.world.table(GATEWAY, scene.mesh):
+    for gateway in facts.world.table(GATEWAY, facts.mesh):
         by_name.setdefault(gateway.display_name, []).append(gateway)
     return [draft for name, gateways in sorted(by_name.items()) for draft in _of_gateways(name, gateways, routes)]
 
@@ -40,7 +40,7 @@ def _of_gateways(name: str, gateways: Sequence[Resource], routes: Sequence[Resou
     """Those for the MeshGateways of one name, the weakest first, each with no fewer tags than those before."""
     selecting = [(route, tags) for route in routes for tags in _selectors(gateways, route)]
     most: dict[str, int] = {}
-    for route, tags in sorted(selecting, key=lambda each: _strength(each[0])):
+    for route, tags in sorted(selecting, key=lambda selection: _strength(selection[0])):
         conf = conf_of_route(route.data)
         if conf is not None:
             chosen = _with_tags(tags, most.get(conf.kind, 0))
@@ -74,8 +74,7 @@ def _can_fit(selector: Mapping[str, str], known: Mapping[str, str]) -> bool:
 
 def routes_of_proxy(world: World, dataplane: Resource) -> Iterator[Resource]:
     """The MeshGatewayRoutes that select a listener of a builtin gateway."""
-    gateway = gateway_of(world, dataplane)
-    tags = [] if gateway is None else [listener_tags(profile(dataplane), gateway, each) for each in listeners(gateway)]
+    tags = tags_of_listeners(world, dataplane)
     for route in world.table(GATEWAY_ROUTE, dataplane.mesh):
         if best_rank(selectors_of(route.data, "selectors"), tags) is not None:
             yield route

@@ -26,7 +26,9 @@ def notes(outbounds: Iterable[Resource]) -> Iterator[str]:
 
 def _template(conf: VirtualOutboundConf) -> str | None:
     """The same host in the words of a HostnameGenerator; None if a MeshService does not know one of its tags."""
-    fields = {f".{each.name}": _FIELDS[each.tag] for each in conf.parameters or () if each.tag in _FIELDS}
+    fields = {
+        f".{parameter.name}": _FIELDS[parameter.tag] for parameter in conf.parameters or () if parameter.tag in _FIELDS
+    }
     try:
         return render(conf.host, fields, {})
     except Template:

@@ -9,8 +9,8 @@ from typing import Any
 
 from cp.insight.migrate.confs import Conf, paths, whole
 from cp.insight.migrate.documents import PolicyDraft, client, top
+from cp.insight.migrate.facts import MeshFacts
 from cp.insight.migrate.outbounds import conf_of
-from cp.insight.migrate.scene import Scene
 from cp.insight.migrate.selection import ALL, MOST_ITEMS, Choice, Contest, Tags, bounded, choices_by
 from cp.resources.resource import Resource
 from cp.rules.legacy.selectors import ANY, Rank, rank, selectors_of
@@ -19,9 +19,9 @@ _ALLOW = {"action": "Allow"}
 _DENY = {"action": "Deny"}
 
 
-def permissions(scene: Scene, policies: Sequence[Resource]) -> list[PolicyDraft]:
+def permissions(facts: MeshFacts, policies: Sequence[Resource]) -> list[PolicyDraft]:
     """MeshTrafficPermissions. A stronger one takes back what weaker ones allow, as it holds alone."""
-    holding = list(_holding(choices_by(policies, "destinations", scene.carried)))
+    holding = list(_holding(choices_by(policies, "destinations", facts.carried)))
     return [_permission(tags, choice, is_alone=len(holding) == 1) for tags, choice in holding]
 
 
@@ -42,34 +42,34 @@ def clients_of(policy: Resource) -> list[Tags]:
     return [tuple(sorted((name, value) for name, value in source.items() if value != ANY)) for source in sources]
 
 
-def limits(scene: Scene, policies: Sequence[Resource]) -> list[PolicyDraft]:
+def limits(facts: MeshFacts, policies: Sequence[Resource]) -> list[PolicyDraft]:
     """MeshRateLimits for all clients: of several on an inbound the one with the most specific `sources` holds."""
-    choices = [_by_source(choice) for choice in choices_by(policies, "destinations", scene.carried)]
+    choices = [_by_source(choice) for choice in choices_by(policies, "destinations", facts.carried)]
     holding = list(_holding(choices))
-    confs = [conf_of(scene, "MeshRateLimit", choice.policy, ALL) for _, choice in holding]
+    confs = [conf_of(facts, "MeshRateLimit", choice.policy, ALL) for _, choice in holding]
     return [
         _of_clients("MeshRateLimit", tags, choice, [((), conf)])
         for (tags, choice), conf in zip(holding, _whole(confs), strict=True)
     ]
 
 
-def faults(scene: Scene, policies: Sequence[Resource]) -> list[PolicyDraft]:
+def faults(facts: MeshFacts, policies: Sequence[Resource]) -> list[PolicyDraft]:
     """MeshFaultInjections: one for each sort of inbound, with what holds there, the strongest last."""
-    choices = [_by_source(choice) for choice in choices_by(policies, "destinations", scene.carried)]
+    choices = [_by_source(choice) for choice in choices_by(policies, "destinations", facts.carried)]
     contest = Contest(choices)
     by_tags: dict[Tags, list[tuple[int, Choice]]] = {}
     for number, choice in enumerate(choices):
         by_tags.setdefault(choice.tags, []).append((-number, choice))
-    fitting = ((tags, each) for tags in contest.tags for of in contest.weaker(tags) for each in by_tags[of])
+    fitting = ((tags, choice) for tags in contest.tags for of in contest.weaker(tags) for choice in by_tags[of])
     together = groupby(bounded(fitting, MOST_ITEMS), key=lambda pair: pair[0])
-    return [_faults(scene, tags, [each for _, each in pairs]) for tags, pairs in together]
+    return [_faults(facts, tags, [choice for _, choice in pairs]) for tags, pairs in together]
 
 
-def _faults(scene: Scene, tags: Tags, choices: Iterable[tuple[int, Choice]]) -> PolicyDraft:
-    fitting = [choice for _, choice in sorted(choices, key=lambda each: (each[1].strength, each[0]))]
+def _faults(facts: MeshFacts, tags: Tags, choices: Iterable[tuple[int, Choice]]) -> PolicyDraft:
+    fitting = [choice for _, choice in sorted(choices, key=lambda choice: (choice[1].strength, choice[0]))]
     policies = {choice.policy.key: choice.policy for choice in fitting}.values()
     items = [
-        (of_client, conf_of(scene, "MeshFaultInjection", policy, ALL))
+        (of_client, conf_of(facts, "MeshFaultInjection", policy, ALL))
         for policy in policies
         for of_client in _widest(clients_of(policy))
     ]
@@ -96,10 +96,10 @@ def _of_clients(kind: str, tags: Tags, choice: Choice, items: Iterable[tuple[Tag
     return PolicyDraft(kind, tags, choice.strength, choice.policy.key, spec)
 
 
-def of_proxies(scene: Scene, kind: str, policies: Sequence[Resource]) -> list[PolicyDraft]:
+def of_proxies(facts: MeshFacts, kind: str, policies: Sequence[Resource]) -> list[PolicyDraft]:
     """Policies with one conf for the whole proxy."""
-    holding = list(_holding(choices_by(policies, "selectors", scene.carried)))
-    confs = _whole([conf_of(scene, kind, choice.policy, ALL) for _, choice in holding])
+    holding = list(_holding(choices_by(policies, "selectors", facts.carried)))
+    confs = _whole([conf_of(facts, kind, choice.policy, ALL) for _, choice in holding])
     return [
         PolicyDraft(kind, tags, choice.strength, choice.policy.key, {"targetRef": top(tags), "default": conf})
         for (tags, choice), conf in zip(holding, confs, strict=True)

@@ -15,8 +15,8 @@ from cp.insight.comparison import (
     differs_in_names_alone,
 )
 from cp.insight.fields import ChangedField
+from cp.insight.migrate.facts import MeshFacts, facts_of
 from cp.insight.migrate.gateway_routes import routes_of_proxy
-from cp.insight.migrate.scene import Scene, scene
 from cp.insight.migrate.translation import Translation, translations
 from cp.model.document import Document
 from cp.model.failure import Failure
@@ -32,7 +32,7 @@ _SIDES: Final = 2
 """Resources that are compared at a time; each is read for several questions."""
 
 _SHORT: Final = {"MeshTrafficPermission": "mtp"}
-Translate: TypeAlias = Callable[[Scene], Iterable[Translation]]
+Translate: TypeAlias = Callable[[MeshFacts], Iterable[Translation]]
 """Which policies are written in another way: legacy ones, if nothing else is said."""
 
 _Change: TypeAlias = tuple[Key, str, str]
@@ -74,17 +74,17 @@ class Migration:
 
     @property
     def documents(self) -> tuple[Document, ...]:
-        return tuple(document for each in self._done for document in each.documents)
+        return tuple(document for translation in self._done for document in translation.documents)
 
     @property
     def removed(self) -> tuple[Key, ...]:
         """The legacy policies that are replaced."""
-        return tuple(policy.key for each in self._done for policy in each.policies)
+        return tuple(policy.key for translation in self._done for policy in translation.policies)
 
     @property
     def kept(self) -> tuple[Translation, ...]:
         """The kinds that could not be translated."""
-        return tuple(each for each in self.translations if not each.is_done)
+        return tuple(translation for translation in self.translations if not translation.is_done)
 
     @property
     def is_equal(self) -> bool:
@@ -99,12 +99,12 @@ class Migration:
     @property
     def is_safe(self) -> bool:
         """Whether nothing stays or is lost, and every Envoy does the same as before, as can be seen."""
-        is_whole = self.is_comparable and not self.kept and not any(each.lost for each in self._done)
+        is_whole = self.is_comparable and not self.kept and not any(translation.lost for translation in self._done)
         return is_whole and not self.failures and all(difference.in_names_alone for difference in self.differences)
 
     @property
     def _done(self) -> tuple[Translation, ...]:
-        return tuple(each for each in self.translations if each.is_done)
+        return tuple(translation for translation in self.translations if translation.is_done)
 
 
 def migration(
@@ -112,7 +112,7 @@ def migration(
 ) -> Migration:
     """How a mesh can be moved to other policies, and what proxies would be served then that is different."""
     before = _Side.of(world, mesh, policies)
-    of_kinds = tuple(translate(scene(world, mesh, policies, before.proxies.values())))
+    of_kinds = tuple(translate(facts_of(world, mesh, policies, before.proxies.values())))
     done = [translation for translation in of_kinds if translation.is_done]
     after = _Side.of(moved(world, done), mesh, policies)
     changes = dict(_changes(before, after))
@@ -168,9 +168,9 @@ class _Reading(NamedTuple):
 def _names(done: Iterable[Translation]) -> dict[str, str]:
     """The names of new policies in Envoy's configuration, each with that of the legacy policy."""
     return {
-        _kri(document.key, short): _kri(each.origins[document.key])
-        for each in done
-        for document in each.documents
+        _kri(document.key, short): _kri(translation.origins[document.key])
+        for translation in done
+        for document in translation.documents
         for short in (_SHORT.get(document.key.type, ""),)
     }
 
@@ -186,7 +186,7 @@ def _differences(
     together: dict[tuple[tuple[Key, ...], ChangedResource], list[Key]] = {}
     for change, resource in changes.items():
         together.setdefault((causes[change], resource), []).append(change[0])
-    for (of_policies, resource), proxies in sorted(together.items(), key=lambda each: each[0][0]):
+    for (of_policies, resource), proxies in sorted(together.items(), key=lambda entry: entry[0][0]):
         fields = tuple(changed_fields(resource, reading.decode))
         in_names_alone = differs_in_names_alone(resource, reading.decode, reading.names)
         yield Difference(of_policies, resource, fields, tuple(proxies), in_names_alone)
@@ -213,8 +213,9 @@ def _causes(
     done: Sequence[Translation],
     alone: Mapping[str, Mapping[_Change, ChangedResource]],
 ) -> Iterator[Key]:
-    of_kinds = [each.kind for each in done if change in alone[each.kind]] or [each.kind for each in done]
-    replaced = {policy.key for each in done for policy in each.policies}
+    kinds = [translation.kind for translation in done]
+    of_kinds = [kind for kind in kinds if change in alone[kind]] or kinds
+    replaced = {policy.key for translation in done for policy in translation.policies}
     dataplane = world.get(change[0])
     assert dataplane is not None  # noqa: S101  # narrows the type
     for legacy in legacy_matches(world, dataplane):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final
 
-from cp.insight.migrate.scene import Scene
+from cp.insight.migrate.facts import MeshFacts
 from cp.insight.migrate.translation import Translation, checked
 from cp.model.document import Document
 from cp.model.paths import step
@@ -148,14 +148,14 @@ _OF_KINDS: Final[Mapping[str, Callable[[Mapping[str, Any]], Iterator[_Use]]]] = 
 )
 
 
-def rewrites(scene: Scene) -> Iterator[Translation]:
+def rewrites(facts: MeshFacts) -> Iterator[Translation]:
     """The same policies with `rules` in place of `from`, where that is for all clients and means the same."""
-    for kind in (scene.world.kinds[name] for name in sorted(_WITHOUT_FROM)):
-        policies = tuple(policy for policy in scene.world.table(kind.name, scene.mesh) if _is_for_all(policy))
+    for kind in (facts.world.kinds[name] for name in sorted(_WITHOUT_FROM)):
+        policies = tuple(policy for policy in facts.world.table(kind.name, facts.mesh) if _is_for_all(policy))
         if policies:
             documents = tuple(_with_rules(policy.document) for policy in policies)
             origins = {document.key: document.key for document in documents}
-            yield checked(scene, Translation(kind.name, policies, documents, origins))
+            yield checked(facts, Translation(kind.name, policies, documents, origins))
 
 
 def _is_for_all(policy: Resource) -> bool:

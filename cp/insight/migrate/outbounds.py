@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from cp.insight.migrate.confs import Conf, Path, nulls, paths, value_at, whole
 from cp.insight.migrate.documents import PolicyDraft, destination, top
-from cp.insight.migrate.scene import Scene
+from cp.insight.migrate.facts import MeshFacts
 from cp.insight.migrate.selection import ALL, MOST_ITEMS, Choice, Contest, Tags, bounded
 from cp.resources.kinds import LegacyConf
 from cp.resources.resource import Resource
@@ -48,35 +48,35 @@ _WORDINGS: Final = (Wording(wide=True, defaults=False), Wording(wide=True, defau
 _BY_NAME: Final = Wording(wide=False, defaults=False)
 
 
-def confs_of(scene: Scene, policy: Resource, service: str) -> Sequence[LegacyConf]:
+def confs_of(facts: MeshFacts, policy: Resource, service: str) -> Sequence[LegacyConf]:
     """What a legacy policy comes to for a service, or for services of the protocol that most speak."""
     legacy = policy.kind.legacy
-    protocol = scene.usual_protocol if service == ALL else scene.services.get(service, scene.usual_protocol)
-    return () if legacy is None else tuple(legacy.confs(policy.data, scene.mesh_data, protocol))
+    protocol = facts.usual_protocol if service == ALL else facts.services.get(service, facts.usual_protocol)
+    return () if legacy is None else tuple(legacy.confs(policy.data, facts.mesh_data, protocol))
 
 
-def conf_of(scene: Scene, kind: str, policy: Resource, service: str) -> Conf:
+def conf_of(facts: MeshFacts, kind: str, policy: Resource, service: str) -> Conf:
     """As far as it comes to policies of one kind, and those can say it."""
-    conf = next((conf.conf for conf in confs_of(scene, policy, service) if conf.kind == kind), {})
+    conf = next((conf.conf for conf in confs_of(facts, policy, service) if conf.kind == kind), {})
     return {name: value for name, value in conf.items() if (kind, name) not in _WITHOUT_WORDS}
 
 
-def kinds_of(scene: Scene, choices: Sequence[Choice]) -> list[str]:
+def kinds_of(facts: MeshFacts, choices: Sequence[Choice]) -> list[str]:
     """The kinds of policies with a targetRef that say what these say."""
     policies = {choice.policy.key: choice.policy for choice in choices}.values()
-    samples = (ALL, *scene.samples)
-    confs = (conf for policy in policies for service in samples for conf in confs_of(scene, policy, service))
+    samples = (ALL, *facts.samples)
+    confs = (conf for policy in policies for service in samples for conf in confs_of(facts, policy, service))
     return list(dict.fromkeys(conf.kind for conf in confs))
 
 
-def drafts(scene: Scene, kind: str, choices: Sequence[Choice]) -> list[PolicyDraft]:
+def drafts(facts: MeshFacts, kind: str, choices: Sequence[Choice]) -> list[PolicyDraft]:
     """Policies of one kind that say the same."""
-    by_name = scene.has_real or (scene.has_gateways and kind in _OF_UNKNOWN_CALLS)
+    by_name = facts.has_real or (facts.has_gateways and kind in _OF_UNKNOWN_CALLS)
     for wording in () if by_name else _WORDINGS:
-        items = _items(scene, kind, choices, wording)
+        items = _items(facts, kind, choices, wording)
         if _is_exact(items):
             return _drafts(kind, items)
-    return _drafts(kind, _items(scene, kind, choices, _BY_NAME))
+    return _drafts(kind, _items(facts, kind, choices, _BY_NAME))
 
 
 def holding(choices: Sequence[Choice], services: Sequence[str]) -> Iterator[Holding]:
@@ -91,7 +91,7 @@ def _holding(choices: Sequence[Choice], services: Sequence[str]) -> Iterator[Hol
     contest = Contest(choices)
     for tags in contest.tags:
         of_all, of_tags = contest.winner(tags), contest.services(tags)
-        for service in services if ALL in of_tags else [each for each in services if each in of_tags]:
+        for service in services if ALL in of_tags else [service for service in services if service in of_tags]:
             chosen = contest.winner(tags, service)
             if chosen is None:
                 continue
@@ -101,11 +101,11 @@ def _holding(choices: Sequence[Choice], services: Sequence[str]) -> Iterator[Hol
                 yield Holding(tags, service, chosen)
 
 
-def _items(scene: Scene, kind: str, choices: Sequence[Choice], wording: Wording) -> list[tuple[Holding, Conf]]:
-    services = _services(scene, kind, choices, wording)
-    default = scene.defaults.get(kind, {}) if wording.defaults else {}
+def _items(facts: MeshFacts, kind: str, choices: Sequence[Choice], wording: Wording) -> list[tuple[Holding, Conf]]:
+    services = _services(facts, kind, choices, wording)
+    default = facts.defaults.get(kind, {}) if wording.defaults else {}
     holders = list(holding(choices, services))
-    confs = [(held, conf_of(scene, kind, held.choice.policy, held.service)) for held in holders]
+    confs = [(held, conf_of(facts, kind, held.choice.policy, held.service)) for held in holders]
     known = {path for _, conf in confs for path in paths(conf)}
     items: list[tuple[Holding, Conf]] = []
     for held, conf in confs:
@@ -115,17 +115,17 @@ def _items(scene: Scene, kind: str, choices: Sequence[Choice], wording: Wording)
     return items
 
 
-def _services(scene: Scene, kind: str, choices: Sequence[Choice], wording: Wording) -> list[str]:
+def _services(facts: MeshFacts, kind: str, choices: Sequence[Choice], wording: Wording) -> list[str]:
     named = {choice.service for choice in choices} - {ALL}
     if not wording.wide:
-        return sorted(named | scene.services.keys())
+        return sorted(named | facts.services.keys())
     policies = {choice.policy.key: choice.policy for choice in choices}.values()
     differing_protocols = {
-        scene.services[service]
-        for service in scene.samples
-        if any(conf_of(scene, kind, policy, service) != conf_of(scene, kind, policy, ALL) for policy in policies)
+        facts.services[service]
+        for service in facts.samples
+        if any(conf_of(facts, kind, policy, service) != conf_of(facts, kind, policy, ALL) for policy in policies)
     }
-    differing = {service for service, protocol in scene.services.items() if protocol in differing_protocols}
+    differing = {service for service, protocol in facts.services.items() if protocol in differing_protocols}
     return [ALL, *sorted(named | differing)]
 
 

@@ -8,18 +8,18 @@ from typing import Any, Final
 
 from cp.insight.migrate.confs import Conf
 from cp.insight.migrate.documents import PolicyDraft, destination, top
+from cp.insight.migrate.facts import MeshFacts
 from cp.insight.migrate.outbounds import Holding, conf_of, holding
-from cp.insight.migrate.scene import Scene
 from cp.insight.migrate.selection import ALL, Choice
 from cp.resources.dataplane import SERVICE_TAG
 
 _ANY: Final = "*"
 
 
-def drafts(scene: Scene, kind: str, choices: Sequence[Choice]) -> list[PolicyDraft]:
+def drafts(facts: MeshFacts, kind: str, choices: Sequence[Choice]) -> list[PolicyDraft]:
     """Routes for each service. Where nothing but the service itself is meant none is needed."""
-    services = sorted(({choice.service for choice in choices} - {ALL}) | scene.services.keys())
-    items = [(held, conf_of(scene, kind, held.choice.policy, held.service)) for held in holding(choices, services)]
+    services = sorted(({choice.service for choice in choices} - {ALL}) | facts.services.keys())
+    items = [(held, conf_of(facts, kind, held.choice.policy, held.service)) for held in holding(choices, services)]
     routed = {held.service for held, conf in items if conf and not _is_plain(conf, held.service)}
     together: dict[Any, list[tuple[Holding, Conf]]] = {}
     for held, conf in items:

@@ -122,7 +122,7 @@ class Contest:
             # Choices stand in the order of the names of their policies, and of equals the first holds.
             entry = ((choice.strength, -number), choice)
             of_tags = self._best.setdefault(choice.tags, {})
-            of_tags[choice.service] = max(of_tags.get(choice.service, entry), entry, key=lambda each: each[0])
+            of_tags[choice.service] = max(of_tags.get(choice.service, entry), entry, key=lambda ranked: ranked[0])
         often = Counter(tag for tags in self._best for tag in tags)
         self._by_tag: dict[tuple[str, str] | None, list[Tags]] = {}
         for tags in self._best:
@@ -147,4 +147,4 @@ class Contest:
         fitting = (
             self._best[of][name] for of in self.weaker(tags) for name in {ALL, service} if name in self._best[of]
         )
-        return max(fitting, key=lambda each: each[0], default=(None, None))[1]
+        return max(fitting, key=lambda ranked: ranked[0], default=(None, None))[1]

@@ -13,8 +13,8 @@ from typing import Final
 
 from cp.insight.migrate import gateway_routes, hostnames, inbounds, outbounds, routes
 from cp.insight.migrate.documents import PolicyDraft, named
+from cp.insight.migrate.facts import MeshFacts
 from cp.insight.migrate.hostnames import VIRTUAL_OUTBOUND
-from cp.insight.migrate.scene import Scene
 from cp.insight.migrate.selection import MOST, MOST_ITEMS, TooManyPolicies, open_names, outbound_choices, tags_of
 from cp.model.document import Document
 from cp.model.names import Key
@@ -62,64 +62,64 @@ class Translation:
         return not self.reason
 
 
-def translations(scene: Scene) -> Iterator[Translation]:
+def translations(facts: MeshFacts) -> Iterator[Translation]:
     """A translation for each kind of which the mesh has legacy policies and, if all can be made, for its engine."""
-    of_kinds = list(_of_kinds(scene))
+    of_kinds = list(_of_kinds(facts))
     yield from of_kinds
-    mesh = scene.world.mesh(scene.mesh)
+    mesh = facts.world.mesh(facts.mesh)
     # What has a name is called as before under either engine.
-    is_last = all(each.is_done for each in of_kinds if each.kind != VIRTUAL_OUTBOUND)
+    is_last = all(translation.is_done for translation in of_kinds if translation.kind != VIRTUAL_OUTBOUND)
     if mesh is not None and mesh.data.get(ENGINE) == "Legacy" and is_last:
         document = replace(mesh.document, data={**mesh.document.data, ENGINE: "TargetRef"})
         yield Translation(mesh.type, (mesh,), (document,), {document.key: document.key})
 
 
-def _of_kinds(scene: Scene) -> Iterator[Translation]:
-    for kind in scene.world.kinds.values():
-        policies = tuple(scene.world.table(kind.name, scene.mesh)) if kind.name in LEGACY_POLICIES else ()
+def _of_kinds(facts: MeshFacts) -> Iterator[Translation]:
+    for kind in facts.world.kinds.values():
+        policies = tuple(facts.world.table(kind.name, facts.mesh)) if kind.name in LEGACY_POLICIES else ()
         if policies:
-            yield checked(scene, _translation(scene, kind, policies))
+            yield checked(facts, _translation(facts, kind, policies))
 
 
-def _translation(scene: Scene, kind: Kind, policies: tuple[Resource, ...]) -> Translation:
-    if reason := _untranslatable(scene, kind, policies):
+def _translation(facts: MeshFacts, kind: Kind, policies: tuple[Resource, ...]) -> Translation:
+    if reason := _untranslatable(facts, kind, policies):
         hints = hostnames.notes(policies) if kind.name == VIRTUAL_OUTBOUND else ()
         return Translation(kind.name, policies, notes=tuple(hints), reason=reason)
     try:
-        drafts, notes = _drafts(scene, kind, policies)
+        drafts, notes = _drafts(facts, kind, policies)
     except TooManyPolicies:
         return Translation(kind.name, policies, reason=_TOO_MANY)
     kinds = list(dict.fromkeys(draft.kind for draft in drafts))
     documents = [
         document
         for of_kind in kinds
-        for document in named(scene.mesh, [draft for draft in drafts if draft.kind == of_kind], scene.taken)
+        for document in named(facts.mesh, [draft for draft in drafts if draft.kind == of_kind], facts.taken)
     ]
     origins = {document.key: origin for document, origin in documents}
-    if occupied := origins.keys() & scene.taken:
+    if occupied := origins.keys() & facts.taken:
         named_so = ", ".join(sorted(key.name for key in occupied))
         return Translation(kind.name, policies, reason=f"their new names are those of other policies: {named_so}")
-    lost = tuple(_lost(scene, kind, policies))
+    lost = tuple(_lost(facts, kind, policies))
     new = tuple(document for document, _ in documents)
     return Translation(kind.name, policies, new, origins, (*lost, *notes), lost=lost)
 
 
-def _lost(scene: Scene, kind: Kind, policies: Sequence[Resource]) -> Iterator[str]:
+def _lost(facts: MeshFacts, kind: Kind, policies: Sequence[Resource]) -> Iterator[str]:
     """Selectors for any value of tags that nobody carries now: a MeshSubset names a value, and there is none."""
     if kind.legacy is None:
         return
     field_name = _CHOOSING[kind.legacy.side]
     for policy in policies:
         for selector in selectors_of(policy.data, field_name):
-            if (names := open_names(selector)) and not any(tags_of(selector, scene.carried)):
+            if (names := open_names(selector)) and not any(tags_of(selector, facts.carried)):
                 tags = ", ".join(f"`{name}`" for name in names)
                 reason = f"no Dataplane carries {tags}, and a MeshSubset is for a value"
                 yield f"{kind.name} {policy.name}: nothing takes the place of {field_name} with any {tags}: {reason}"
 
 
-def _untranslatable(scene: Scene, kind: Kind, policies: Sequence[Resource]) -> str:
+def _untranslatable(facts: MeshFacts, kind: Kind, policies: Sequence[Resource]) -> str:
     if kind.name == "RateLimit":
-        return _reason_of_limits(scene, policies)
+        return _reason_of_limits(facts, policies)
     if kind.name == VIRTUAL_OUTBOUND:
         return (
             "they name what is called by tags, and a HostnameGenerator names MeshServices, which are called otherwise"
@@ -127,44 +127,44 @@ def _untranslatable(scene: Scene, kind: Kind, policies: Sequence[Resource]) -> s
     return ""
 
 
-def _reason_of_limits(scene: Scene, policies: Sequence[Resource]) -> str:
+def _reason_of_limits(facts: MeshFacts, policies: Sequence[Resource]) -> str:
     if of_some := [policy.name for policy in policies if () not in inbounds.clients_of(policy)]:
         return f"`from` of a MeshRateLimit is for all clients alone, and {', '.join(of_some)} is for some"
-    if of_calls := [policy.name for policy in policies if is_for_service_outside(scene.world, policy)]:
+    if of_calls := [policy.name for policy in policies if is_for_service_outside(facts.world, policy)]:
         return f"no MeshRateLimit is for those who call an ExternalService, and {', '.join(of_calls)} is"
     return ""
 
 
-def _drafts(scene: Scene, kind: Kind, policies: Sequence[Resource]) -> tuple[list[PolicyDraft], list[str]]:
+def _drafts(facts: MeshFacts, kind: Kind, policies: Sequence[Resource]) -> tuple[list[PolicyDraft], list[str]]:
     match kind.name:
         case "TrafficPermission":
-            return inbounds.permissions(scene, policies), []
+            return inbounds.permissions(facts, policies), []
         case "RateLimit":
-            return inbounds.limits(scene, policies), []
+            return inbounds.limits(facts, policies), []
         case "FaultInjection":
-            return inbounds.faults(scene, policies), []
+            return inbounds.faults(facts, policies), []
         case "MeshGatewayRoute":
-            return gateway_routes.drafts(scene, policies), []
+            return gateway_routes.drafts(facts, policies), []
     if kind.legacy is not None and kind.legacy.side is LegacySide.PROXY:
-        return [draft for to in _kinds_of(scene, policies) for draft in inbounds.of_proxies(scene, to, policies)], []
-    choices = outbound_choices(policies, scene.carried)
+        return [draft for to in _kinds_of(facts, policies) for draft in inbounds.of_proxies(facts, to, policies)], []
+    choices = outbound_choices(policies, facts.carried)
     drafts: list[PolicyDraft] = []
-    for to in outbounds.kinds_of(scene, choices):
+    for to in outbounds.kinds_of(facts, choices):
         write = routes.drafts if to in outbounds.ROUTES else outbounds.drafts
-        drafts += write(scene, to, choices)
+        drafts += write(facts, to, choices)
     return drafts, list(routes.notes(choices)) if kind.name == "TrafficRoute" else []
 
 
-def _kinds_of(scene: Scene, policies: Sequence[Resource]) -> list[str]:
-    confs = (conf for policy in policies for conf in outbounds.confs_of(scene, policy, "*"))
+def _kinds_of(facts: MeshFacts, policies: Sequence[Resource]) -> list[str]:
+    confs = (conf for policy in policies for conf in outbounds.confs_of(facts, policy, "*"))
     return list(dict.fromkeys(conf.kind for conf in confs))
 
 
-def checked(scene: Scene, translation: Translation) -> Translation:
+def checked(facts: MeshFacts, translation: Translation) -> Translation:
     """The translation, unless a document in it is not valid: then the legacy policies stay."""
     for document in translation.documents:
         faults = [
-            finding for finding in parse(document, scene.world.kinds).findings() if finding.severity is Severity.ERROR
+            finding for finding in parse(document, facts.world.kinds).findings() if finding.severity is Severity.ERROR
         ]
         if faults:
             reason = f"what would take their place is not valid: {faults[0]}"

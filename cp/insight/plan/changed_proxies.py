@@ -97,9 +97,11 @@ def proxy_changes(scope: PlanScope, compiler: Compiler, checkpoint: Checkpoint =
 
 
 def _side_after(scope: PlanScope, now: _ServedSide) -> _ServedSide:
-    goes_on = [each for each in _candidates(scope.after, scope) if not is_overwritten(each, scope.changed)]
+    goes_on = [
+        candidate for candidate in _candidates(scope.after, scope) if not is_overwritten(candidate, scope.changed)
+    ]
     forks = {mesh: compiler.fork() for mesh, (_, compiler) in now.of_rollouts.items()}
-    of_rollouts = {each.rollout.mesh: (each, forks[each.rollout.mesh]) for each in goes_on}
+    of_rollouts = {candidate.rollout.mesh: (candidate, forks[candidate.rollout.mesh]) for candidate in goes_on}
     return _ServedSide(scope.after, now.compiler.fork(), of_rollouts)
 
 

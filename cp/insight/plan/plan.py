@@ -96,8 +96,8 @@ def mesh_plans(
         documents = ChangedDocuments.of_mesh(scope.changed, mesh, (scope.before, scope.after))
         comparison = comparison_of(mesh, compiled.snapshots, after.snapshots, checkpoint)
         differences = tuple(
-            _difference(each, (compiled, after), documents, finder)
-            for each in checked(comparison.differences, checkpoint)
+            _difference(difference, (compiled, after), documents, finder)
+            for difference in checked(comparison.differences, checkpoint)
         )
         yield MeshPlan(
             mesh, len(comparison.in_both), comparison.added, comparison.removed, differences, comparison.failures

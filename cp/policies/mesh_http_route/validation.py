@@ -99,11 +99,14 @@ def _rule(rule: HttpRouteRule, *, is_gateway: bool) -> Iterator[Violation]:
         yield from at(f"matches[{index}]", _match(match))
     filters = (rule.default.filters if rule.default else None) or []
     backends = (rule.default.backend_refs if rule.default else None) or []
-    for index, each in enumerate(filters):
-        violations = [*_filter(each, is_gateway=is_gateway), *_prefix_rewrites(each, rule.matches or [])]
+    for index, route_filter in enumerate(filters):
+        violations = [
+            *_filter(route_filter, is_gateway=is_gateway),
+            *_prefix_rewrites(route_filter, rule.matches or []),
+        ]
         yield from at(f"default.filters[{index}]", violations)
     yield from at("default.backendRefs", backend_refs(backends))
-    if is_gateway and not backends and not any(each.type == "RequestRedirect" for each in filters):
+    if is_gateway and not backends and not any(route_filter.type == "RequestRedirect" for route_filter in filters):
         yield absent("default.backendRefs", "must be set: a gateway has no service of its own")
 
 
@@ -148,23 +151,23 @@ def _queries(queries: list[QueryMatch]) -> Iterator[Violation]:
         yield Violation(f"[{index}].name", f"`{queries[index].name}` stands here twice", hint)
 
 
-def _filter(each: Filter, *, is_gateway: bool) -> Iterator[Violation]:
-    if each.type is None:
+def _filter(route_filter: Filter, *, is_gateway: bool) -> Iterator[Violation]:
+    if route_filter.type is None:
         yield absent("type", "must be set", f"one of {', '.join(_FIELD_OF_TYPE)}")
         return
-    name = _FIELD_OF_TYPE[each.type]
-    if name not in each.wire():
-        yield Violation(name, f"must be set for the type {each.type}")
-    elif each.request_header_modifier is not None and each.type == "RequestHeaderModifier":
-        yield from at(name, _header_modifier(each.request_header_modifier))
-    elif each.response_header_modifier is not None and each.type == "ResponseHeaderModifier":
-        yield from at(name, _header_modifier(each.response_header_modifier))
-    elif each.request_redirect is not None and each.type == "RequestRedirect":
-        yield from at(name, _redirect(each.request_redirect))
-    elif each.url_rewrite is not None and each.type == "URLRewrite":
-        yield from at(name, _rewrite(each.url_rewrite, is_gateway=is_gateway))
-    elif each.request_mirror is not None:
-        yield from at(name, _mirror(each.request_mirror))
+    name = _FIELD_OF_TYPE[route_filter.type]
+    if name not in route_filter.wire():
+        yield Violation(name, f"must be set for the type {route_filter.type}")
+    elif route_filter.request_header_modifier is not None and route_filter.type == "RequestHeaderModifier":
+        yield from at(name, _header_modifier(route_filter.request_header_modifier))
+    elif route_filter.response_header_modifier is not None and route_filter.type == "ResponseHeaderModifier":
+        yield from at(name, _header_modifier(route_filter.response_header_modifier))
+    elif route_filter.request_redirect is not None and route_filter.type == "RequestRedirect":
+        yield from at(name, _redirect(route_filter.request_redirect))
+    elif route_filter.url_rewrite is not None and route_filter.type == "URLRewrite":
+        yield from at(name, _rewrite(route_filter.url_rewrite, is_gateway=is_gateway))
+    elif route_filter.request_mirror is not None:
+        yield from at(name, _mirror(route_filter.request_mirror))
 
 
 def _header_modifier(modifier: HeaderModifier) -> Iterator[Violation]:
@@ -210,11 +213,11 @@ def _path_rewrite(path: PathRewrite) -> Iterator[Violation]:
         yield incomplete("replacePrefixMatch", "must be set for the type ReplacePrefixMatch")
 
 
-def _prefix_rewrites(each: Filter, matches: list[HttpRouteMatch]) -> Iterator[Violation]:
+def _prefix_rewrites(route_filter: Filter, matches: list[HttpRouteMatch]) -> Iterator[Violation]:
     """A prefix can be replaced only where there is one, in every match."""
     if all(match.path is not None and match.path.type == "PathPrefix" for match in matches):
         return
-    for name, changed in (("urlRewrite", each.url_rewrite), ("requestRedirect", each.request_redirect)):
+    for name, changed in (("urlRewrite", route_filter.url_rewrite), ("requestRedirect", route_filter.request_redirect)):
         if changed and changed.path and changed.path.replace_prefix_match is not None:
             hint = "match by PathPrefix, or write `type: ReplaceFullPath`"
             yield Violation(f"{name}.path.replacePrefixMatch", "needs a PathPrefix in every match of the rule", hint)

@@ -29,11 +29,11 @@ _ALL: Final = 100
 
 def arranged(awareness: LocalityAwareness, endpoints: Endpoints, caller: Caller) -> Endpoints:
     """The endpoints of a destination as one caller sees them. A caller without a zone is near to all."""
-    seen = _View(awareness, caller)
-    if not seen.differs(endpoints):
+    view = _View(awareness, caller)
+    if not view.differs(endpoints):
         return endpoints
-    placed = [(endpoint, locality) for endpoint in endpoints.endpoints if (locality := seen.of(endpoint)) is not None]
-    final = _numbered(_weighed(seen, [locality for _, locality in placed]))
+    placed = [(endpoint, locality) for endpoint in endpoints.endpoints if (locality := view.of(endpoint)) is not None]
+    final = _numbered(_weighed(view, [locality for _, locality in placed]))
     return replace(
         endpoints, endpoints=tuple(replace(endpoint, locality=final[locality]) for endpoint, locality in placed)
     )
@@ -119,9 +119,9 @@ def _priority(rules: Iterable[tuple[int, Failover]], zone: str) -> int | None:
     return None
 
 
-def _weighed(seen: _View, localities: Sequence[Locality]) -> Mapping[Locality, Locality]:
+def _weighed(view: _View, localities: Sequence[Locality]) -> Mapping[Locality, Locality]:
     """Each locality with its weight. Without affinity tags there are none, and each endpoint counts the same."""
-    if not seen.is_weighed:
+    if not view.is_weighed:
         return {locality: locality for locality in localities}
     weighed = {
         locality: locality if locality.weight is not None else replace(locality, weight=count)

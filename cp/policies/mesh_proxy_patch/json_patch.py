@@ -50,7 +50,7 @@ def _patched(data: Any, patch: JsonPatch, path: tuple[str, ...]) -> Any:
         _taken(data, path)
         return data
     if patch.op == "replace":
-        return _put(data, path, deepcopy(patch.value), there=True)
+        return _put(data, path, deepcopy(patch.value), replaces=True)
     if patch.op == "move":
         source = _steps(patch.from_ or "")
         if path[: len(source)] == source and path != source:
@@ -76,15 +76,15 @@ def _at(data: Any, path: tuple[str, ...]) -> Any:
     return data
 
 
-def _put(data: Any, path: tuple[str, ...], value: Any, *, there: bool = False) -> Any:
+def _put(data: Any, path: tuple[str, ...], value: Any, *, replaces: bool = False) -> Any:
     """The data with a value at a place: in a list before what is there, unless it takes its place."""
     if not path:
         return value
     holder = _at(data, path[:-1])
     key = len(holder) if path[-1] == _END and isinstance(holder, list) else _key(holder, path[-1], path)
-    if there and not _has(holder, key):
+    if replaces and not _has(holder, key):
         raise _nothing(path)
-    if isinstance(holder, list) and not there:
+    if isinstance(holder, list) and not replaces:
         if key > len(holder):
             raise _nothing(path)
         holder.insert(key, value)

@@ -168,7 +168,9 @@ def _http_rule(rule: GatewayHttpRule) -> Iterator[Violation]:
     for index, match in enumerate(matches):
         yield from at(f"matches[{index}]", _match(match))
     has_prefix = any(match.path is not None and match.path.match == "PREFIX" for match in matches)
-    keeps_host = any(each.rewrite is not None and each.rewrite.host_to_backend_hostname for each in filters)
+    keeps_host = any(
+        route_filter.rewrite is not None and route_filter.rewrite.host_to_backend_hostname for route_filter in filters
+    )
     for index, route_filter in enumerate(filters):
         yield from at(f"filters[{index}]", _filter(route_filter, has_prefix=has_prefix, keeps_host=keeps_host))
     redirects = any(route_filter.redirect is not None for route_filter in filters)
@@ -320,7 +322,7 @@ def _http_conf(route: _Data) -> LegacyConf:
 
 
 def _rule(rule: _Data) -> _Data:
-    filters = [each for written in rule.get("filters") or () for each in _filters(written)]
+    filters = [route_filter for written in rule.get("filters") or () for route_filter in _filters(written)]
     default = {"filters": filters, "backendRefs": _backend_refs(rule.get("backends") or ())}
     return {"matches": [_written_match(match) for match in rule.get("matches") or ()], "default": default}
 

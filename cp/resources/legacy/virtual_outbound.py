@@ -59,7 +59,9 @@ class VirtualOutboundConf(Schema, frozen=True):
 
     def _rendered(self, template: str, tags: Mapping[str, str]) -> str:
         """Empty where it needs a tag that is not among them."""
-        written = {f".{each.name}": tags[each.tag] for each in self.parameters or () if each.tag in tags}
+        written = {
+            f".{parameter.name}": tags[parameter.tag] for parameter in self.parameters or () if parameter.tag in tags
+        }
         try:
             return render(template, written, {})
         except Template:

@@ -21,7 +21,7 @@ from cp.resources.world import World
 from cp.rules.items import recipe
 from cp.rules.legacy.limits import NO_LIMITS, Limits, limits_of_calls
 from cp.rules.legacy.matching import LegacyMatch, Matches, legacy_matches, side_of
-from cp.rules.legacy.selectors import ANY, ByService, Rank, best_rank, rank, selectors_of
+from cp.rules.legacy.selectors import ANY, ByService, Rank, best_rank, rank, selectors_of, strongest
 from cp.rules.merging import Conf, Layer, MergedConf, Origin, merge
 
 Confs: TypeAlias = Mapping[str, MergedConf]
@@ -162,7 +162,9 @@ class LegacyRules:
             ranked = [
                 (rank, age(match.policy), match) for match in of_kind if (rank := rank_at(match, place)) is not None
             ]
-            ranked.sort(key=lambda each: each[:2], reverse=True)  # stable: of equals the first by name comes first
+            ranked.sort(
+                key=lambda ranking: ranking[:2], reverse=True
+            )  # stable: of equals the first by name comes first
             self._holders[key] = tuple(match for _, _, match in ranked[:2])
         return self._holders[key]
 
@@ -357,12 +359,12 @@ def _winner(matches: Iterable[LegacyMatch], service: str) -> Resource | None:
         for match in matches
         if (of_destination := best_rank(selectors_of(match.policy.data, "destinations"), tags)) is not None
     ]
-    return max(ranked, key=lambda each: each[:2], default=(Rank(), "", None))[2]
+    return strongest(ranked)
 
 
 def _best(matches: Iterable[LegacyMatch]) -> Resource | None:
     ranked = [(match.rank, age(match.policy), match.policy) for match in matches]
-    return max(ranked, key=lambda each: each[:2], default=(Rank(), "", None))[2]
+    return strongest(ranked)
 
 
 def _holding(matches: Iterable[LegacyMatch], index: int) -> Iterator[Resource]:
@@ -377,9 +379,11 @@ def _holding(matches: Iterable[LegacyMatch], index: int) -> Iterator[Resource]:
     if shape is None:
         return
     if shape.holds_alone:
-        yield max(ranked, key=lambda each: each[:2])[2]
+        winner = strongest(ranked)
+        if winner is not None:
+            yield winner
         return
-    by_source = sorted(ranked, key=lambda each: (_rank_of_source(each[2]), each[1]), reverse=True)
+    by_source = sorted(ranked, key=lambda ranking: (_rank_of_source(ranking[2]), ranking[1]), reverse=True)
     yield from (policy for _, _, policy in by_source)
 
 

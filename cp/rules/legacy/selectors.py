@@ -46,6 +46,14 @@ def best_rank(selectors: Iterable[Mapping[str, str]], tag_sets: Iterable[Mapping
     return max(fitting, default=None)
 
 
+def strongest(ranked: Iterable[tuple[Rank, str, T]]) -> T | None:
+    """Of things with a rank and an age the one with the highest rank, and of equals the newest; None if there is none.
+
+    Of equally old ones it is the first: they are given in the order of their names, as in Kuma.
+    """
+    return max(ranked, key=lambda entry: entry[:2], default=(NO_RANK, "", None))[2]
+
+
 class ByService(Generic[T]):
     """What has selectors, by the services that these name, so that not everything is compared with a set of tags."""
 

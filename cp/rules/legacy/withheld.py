@@ -23,7 +23,7 @@ from cp.resources.services import EXTERNAL_SERVICE
 from cp.resources.world import Table, World
 from cp.rules.legacy.matching import services_of, whole_tags
 from cp.rules.legacy.rules import age
-from cp.rules.legacy.selectors import ByService, best_rank, selectors_of
+from cp.rules.legacy.selectors import ByService, best_rank, selectors_of, strongest
 from cp.rules.matching.profile import DataplaneProfile, profile
 
 PERMISSION: Final = TRAFFIC_PERMISSION.name
@@ -71,7 +71,7 @@ class _Permission(Memo[World, Key, Resource | None]):
             for permission in permissions
             if (rank := best_rank(selectors_of(permission.data, "destinations"), [tags])) is not None
         ]
-        return max(ranked, key=lambda each: each[:2])[2] if ranked else None
+        return strongest(ranked)
 
 
 @dataclass(frozen=True, slots=True)

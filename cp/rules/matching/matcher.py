@@ -223,10 +223,10 @@ class PolicyMatcher:
 
 def _kept(before: _OfKind, now: _OfKind) -> set[Resource]:
     """The policies whose answers still hold: they are the same, and so is the route that they name, if they do."""
-    there = set(before.broad).intersection(now.broad)
+    in_both = set(before.broad).intersection(now.broad)
     if before.routes is now.routes:
-        return there
-    return {policy for policy in there if top_of(policy).kind != "MeshHTTPRoute"}
+        return in_both
+    return {policy for policy in in_both if top_of(policy).kind != "MeshHTTPRoute"}
 
 
 def _ordered(matches: Iterable[MatchedPolicy]) -> _Matches:

@@ -115,6 +115,14 @@ def listener_tags(profile: DataplaneProfile, gateway: Resource, listener: Mappin
     return {**dict(profile.gateway_tags), **(gateway.data.get("tags") or {}), **(listener.get("tags") or {})}
 
 
+def tags_of_listeners(world: World, dataplane: Resource) -> list[Mapping[str, str]]:
+    """The tags of each listener of a builtin gateway; none for other proxies, and where no MeshGateway selects it."""
+    gateway = gateway_of(world, dataplane)
+    if gateway is None:
+        return []
+    return [listener_tags(profile(dataplane), gateway, listener) for listener in listeners(gateway)]
+
+
 class ListenersByTags:
     """The listeners of a MeshGateway, found by their tags: there can be many, and many policies that select some."""
 

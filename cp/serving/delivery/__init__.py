@@ -9,9 +9,9 @@ from cp.serving.delivery.causes import CauseFinder as CauseFinder
 from cp.serving.delivery.causes import PolicyPart as PolicyPart
 from cp.serving.delivery.causes import ResourceCauses as ResourceCauses
 from cp.serving.delivery.delivery import Delivery as Delivery
+from cp.serving.delivery.delivery import OwnRevision as OwnRevision
 from cp.serving.delivery.delivery import Presence as Presence
 from cp.serving.delivery.delivery import ProxyState as ProxyState
-from cp.serving.delivery.delivery import ServedHere as ServedHere
 from cp.serving.delivery.delivery import StandingNack as StandingNack
 from cp.serving.delivery.delivery import delivery as delivery
 from cp.serving.delivery.delivery import nacked_since as nacked_since
@@ -30,7 +30,7 @@ from cp.serving.delivery.nacks import grouped as grouped
 from cp.serving.delivery.nacks import sentence as sentence
 from cp.serving.delivery.progress import ChangeProgress as ChangeProgress
 from cp.serving.delivery.progress import ChangeStanding as ChangeStanding
-from cp.serving.delivery.progress import stand as stand
+from cp.serving.delivery.progress import change_standing as change_standing
 from cp.serving.delivery.reach import ChangeReach as ChangeReach
 from cp.serving.delivery.reach import CombinedReach as CombinedReach
 from cp.serving.delivery.reach import combined_reach as combined_reach

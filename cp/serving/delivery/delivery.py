@@ -117,8 +117,8 @@ class Presence:
 
 
 @dataclass(frozen=True, slots=True)
-class ServedHere:
-    """What is served by the process that asks others: it knows by that whose proxies are behind."""
+class OwnRevision:
+    """What the process that asks others serves itself: by that it knows whose proxies are behind."""
 
     revision: int
     passed_at: Callable[[int], float | None]
@@ -128,13 +128,13 @@ class ServedHere:
         """Not of 0, which stands for an earlier version that does not say what it serves."""
         return 0 < revision < self.revision
 
-    def presence(self, seen: Presence, revision: int) -> Presence:
+    def presence(self, reported: Presence, revision: int) -> Presence:
         """A presence as a process told it that serves a revision. What is in sync with less than all is not."""
-        if seen.state is not ProxyState.ONLINE or not self.is_ahead_of(revision):
-            return seen
+        if reported.state is not ProxyState.ONLINE or not self.is_ahead_of(revision):
+            return reported
         passed_at = self.passed_at(revision)
-        since = None if passed_at is None else max(passed_at, seen.since or passed_at)
-        return replace(seen, state=ProxyState.OUT_OF_SYNC, since=since)
+        since = None if passed_at is None else max(passed_at, reported.since or passed_at)
+        return replace(reported, state=ProxyState.OUT_OF_SYNC, since=since)
 
     def delivery(self, standing: Delivery, revision: int, name: str) -> Delivery:
         """A delivery as the process of that name told it."""
@@ -146,69 +146,75 @@ class ServedHere:
 
 
 def presence(
-    seats: Sequence[Connection],
+    connections: Sequence[Connection],
     since: float | None,
     last: ConnectionRecord | None,
     *,
     in_sync: bool,
     failed: bool = False,
 ) -> Presence:
-    connections = tuple(seat.record() for seat in seats) or (() if last is None else (last,))
-    return Presence(state_of(seats, in_sync=in_sync, failed=failed), since, connections)
+    records = tuple(connection.record() for connection in connections) or (() if last is None else (last,))
+    return Presence(state_of(connections, in_sync=in_sync, failed=failed), since, records)
 
 
-def state_of(seats: Sequence[Connection], *, in_sync: bool, failed: bool) -> ProxyState:
-    if not seats:
+def state_of(connections: Sequence[Connection], *, in_sync: bool, failed: bool) -> ProxyState:
+    if not connections:
         return ProxyState.OFFLINE
     if failed:
         return ProxyState.FAILED
     if in_sync:
         return ProxyState.ONLINE
-    return ProxyState.REFUSED if any(seat.nacks for seat in seats) else ProxyState.OUT_OF_SYNC
+    return ProxyState.REFUSED if any(connection.nacks for connection in connections) else ProxyState.OUT_OF_SYNC
 
 
 def delivery(
     dataplane: Key,
     proxy_presence: Presence,
-    seats: Sequence[Connection],
+    connections: Sequence[Connection],
     nack_reports: Iterable[NackReport],
     failed: Iterable[Finding] = (),
 ) -> Delivery:
     """`nack_reports` are those of this proxy."""
     by_nack = {report.nack: report for report in nack_reports}
-    streams = tuple(_stream(seat, proxy_presence.since or seat.since, by_nack) for seat in seats)
+    streams = tuple(
+        _stream(connection, proxy_presence.since or connection.since, by_nack) for connection in connections
+    )
     return Delivery(dataplane, proxy_presence, streams, tuple(failed))
 
 
-def _stream(seat: Connection, since: float, nack_reports: Mapping[Nack, NackReport]) -> StreamDelivery:
-    answers = {tally.type_url: tally for tally in seat.session.tallies}
+def _stream(connection: Connection, since: float, nack_reports: Mapping[Nack, NackReport]) -> StreamDelivery:
+    answers = {tally.type_url: tally for tally in connection.session.tallies}
     types = tuple(
         TypeDelivery(
             status,
-            _since(seat, status, since),
+            _since(connection, status, since),
             answers[status.type_url].accepted,
             answers[status.type_url].rejected,
-            tuple(_refusal(seat, status, nack, nack_reports) for nack in status.nacks),
+            tuple(_refusal(connection, status, nack, nack_reports) for nack in status.nacks),
         )
-        for status in seat.session.statuses
+        for status in connection.session.statuses
     )
-    return StreamDelivery(seat.kind, seat.node.version, seat.since, seat.answered_at, types)
+    return StreamDelivery(connection.kind, connection.node.version, connection.since, connection.answered_at, types)
 
 
-def _since(seat: Connection, status: TypeStatus, of_all: float) -> float:
+def _since(connection: Connection, status: TypeStatus, of_all: float) -> float:
     if status.in_sync:
-        return seat.type_answered_at.get(status.type_url, seat.since)
+        return connection.type_answered_at.get(status.type_url, connection.since)
     if status.nacks:
-        return min(nacked_since(seat, status.type_url, nack) for nack in status.nacks)
+        return min(nacked_since(connection, status.type_url, nack) for nack in status.nacks)
     return of_all
 
 
-def _refusal(seat: Connection, status: TypeStatus, nack: Nack, nack_reports: Mapping[Nack, NackReport]) -> StandingNack:
+def _refusal(
+    connection: Connection, status: TypeStatus, nack: Nack, nack_reports: Mapping[Nack, NackReport]
+) -> StandingNack:
     held = tuple(resource for resource in status.held_back if resource.name in nack.names)
-    return StandingNack(nack, nacked_since(seat, status.type_url, nack), held, nack_reports.get(nack))
+    return StandingNack(nack, nacked_since(connection, status.type_url, nack), held, nack_reports.get(nack))
 
 
-def nacked_since(seat: Connection, type_url: str, nack: Nack) -> float:
+def nacked_since(connection: Connection, type_url: str, nack: Nack) -> float:
     """Since when a client has ACKed no version of some resource that it NACKs here."""
-    of_names = (seat.trouble_since.get((type_url, name)) for name in nack.names)
-    return min((at for at in of_names if at is not None), default=seat.nacked_at.get(nack, seat.answered_at))
+    of_names = (connection.trouble_since.get((type_url, name)) for name in nack.names)
+    return min(
+        (at for at in of_names if at is not None), default=connection.nacked_at.get(nack, connection.answered_at)
+    )

@@ -42,12 +42,12 @@ class FleetDelta:
 
 
 def proxy_status(
-    proxy: str, seats: Sequence[Connection], since: float | None, failures: int, *, in_sync: bool
+    proxy: str, connections: Sequence[Connection], since: float | None, failures: int, *, in_sync: bool
 ) -> ProxyStatus:
     """How a connected proxy is. `since` is since when it is in sync, or not."""
-    state = state_of(seats, in_sync=in_sync, failed=failures > 0)
-    nacks = 0 if state is ProxyState.ONLINE else sum(len(seat.nacks) for seat in seats)
-    return ProxyStatus(proxy, state, since, seats[-1].node.version, nacks + failures)
+    state = state_of(connections, in_sync=in_sync, failed=failures > 0)
+    nacks = 0 if state is ProxyState.ONLINE else sum(len(connection.nacks) for connection in connections)
+    return ProxyStatus(proxy, state, since, connections[-1].node.version, nacks + failures)
 
 
 def status_of_offline(proxy: str, last: ConnectionRecord | None) -> ProxyStatus:

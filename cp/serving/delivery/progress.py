@@ -21,20 +21,22 @@ class ChangeStanding(Enum):
     """It is not connected. It is given the change when it comes back."""
 
 
-def stand(seats: Sequence[Connection], newest: Snapshot | None, since: float, *, held: bool) -> ChangeStanding:
+def change_standing(
+    connections: Sequence[Connection], newest: Snapshot | None, since: float, *, held: bool
+) -> ChangeStanding:
     """Whether a proxy has what was published since a moment. What it NACKed before then does not count.
 
     `held`: a rollout serves it something else in place of that.
     """
-    if not seats:
+    if not connections:
         return ChangeStanding.GONE
     if held or newest is None:
         return ChangeStanding.WAITING
-    if all(seat.session.is_at(newest) for seat in seats):
+    if all(connection.session.is_at(newest) for connection in connections):
         return ChangeStanding.HAS_IT
-    if not all(seat.session.has_answered_all(newest) for seat in seats):
+    if not all(connection.session.has_answered_all(newest) for connection in connections):
         return ChangeStanding.WAITING
-    refused = (seat.nacked_at.get(nack, since) for seat in seats for nack in seat.nacks)
+    refused = (connection.nacked_at.get(nack, since) for connection in connections for nack in connection.nacks)
     return ChangeStanding.REFUSES if any(at >= since for at in refused) else ChangeStanding.HAS_IT
 
 

@@ -17,11 +17,11 @@ from cp.serving.instances.peers import ANSWERS_WITHIN, Peers, SilentPeer
 from cp.serving.instances.tokens import InstanceTokens
 from cp.serving.workers.answers import AnsweringObserver, dated_answer_of
 from cp.serving.workers.messages import error_message, from_message, to_message
-from cp.store.roster import Instance, SeenInstance
+from cp.store.roster import Instance, RosterEntry
 from koguma.v1 import workers_pb2 as pb
 
 _OF_THE_GONE: Final = 2.0
-"""Seconds in which somebody has to answer who says nothing in the store any longer."""
+"""Seconds in which a control plane has to answer that no longer reports to the store."""
 
 
 class InstanceState(StrEnum):
@@ -78,16 +78,16 @@ class InstanceCircle:
         links: AgentLinks,
         revision: Callable[[], int],
     ) -> None:
-        """`revision` is that which we serve."""
+        """`revision`: the one that we serve."""
         self._members, self._peers, self._tokens = members, peers, tokens
         self._own, self._links, self._revision = own, links, revision
 
     async def standings(self) -> Sequence[InstanceStanding]:
-        """All that share the store, the oldest first; this one stands among them."""
-        return await asyncio.gather(*map(self._standing, await self._members.seen()))
+        """All that share the store, this one among them, the oldest first."""
+        return await asyncio.gather(*map(self._standing, await self._members.entries()))
 
     async def let_in(self, token: str) -> None:
-        """Whether who asks is one of us. Raises `TokenRefused`."""
+        """Check that the caller is one of the control planes. Raises `TokenRefused`."""
         await self._tokens.caller(token)
 
     async def answer(self, content: bytes) -> bytes:
@@ -118,7 +118,7 @@ class InstanceCircle:
     async def _status(self) -> InstanceStatus:
         return InstanceStatus(self._revision(), len(await self._own.owners()))
 
-    async def _standing(self, member: SeenInstance) -> InstanceStanding:
+    async def _standing(self, member: RosterEntry) -> InstanceStanding:
         instance = member.instance
         is_own, leads = instance.id == self._members.id, instance.id == self._members.leader
         status: InstanceStatus | None = None
@@ -129,13 +129,13 @@ class InstanceCircle:
             reason = str(silent)
         return InstanceStanding(instance, self._state(member, status), member.silence, is_own, leads, status, reason)
 
-    async def _status_of(self, member: SeenInstance) -> InstanceStatus:
+    async def _status_of(self, member: RosterEntry) -> InstanceStatus:
         is_gone = not self._members.may_serve(member)
         within = _OF_THE_GONE if is_gone else ANSWERS_WITHIN
         answer = await self._peers.ask_one(member.instance, pb.Request(status=pb.Nothing()), within, is_gone=is_gone)
         return from_message(answer.status, InstanceStatus)
 
-    def _state(self, member: SeenInstance, status: InstanceStatus | None) -> InstanceState:
+    def _state(self, member: RosterEntry, status: InstanceStatus | None) -> InstanceState:
         if status is not None:
             return InstanceState.ONLINE
         return InstanceState.UNKNOWN if self._members.may_serve(member) else InstanceState.GONE

@@ -1,7 +1,7 @@
-"""`Fleet`: how each proxy of the World is, kept up to date for as long as somebody asks, and once for all who do.
+"""`Fleet`: the state of each proxy of the World, kept up to date for as long as somebody asks, and once for all who do.
 
-Nobody waits in here for news: who wants them asks, and what was found out less than a moment ago is told once more. So
-what it costs does not depend on how many ask.
+Callers do not wait here for news: they ask, and an answer that is less than a moment old is given again. So the cost
+does not depend on how many ask.
 
 See record 0090.
 """
@@ -25,15 +25,15 @@ from cp.serving.delivery import SEVERITY, FleetDelta, ProxyState, ProxyStatus, c
 from cp.serving.instances.observers import FleetRound
 
 EVERY: Final = 0.5
-"""Seconds for which what is known counts as new."""
+"""Seconds for which an answer is given again."""
 
 GRACE: Final = 3.0
-"""Seconds after which a process serves what we do, unless it is behind."""
+"""Seconds that a process has to serve what we serve; after these it counts as behind."""
 
 _DATAPLANE: Final = "Dataplane"
 _AT_ONCE: Final = 200
 _MOST_GONE: Final = 10_000
-"""Proxies that are gone of which it is remembered when that was."""
+"""The most proxies that are gone and still remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class FleetProxy:
     state: ProxyState
     since: float | None
     instance: str
-    """The id of the control plane that serves it; empty for this one, and where nobody does."""
+    """The id of the control plane that serves it; empty if this one does, or none."""
 
     envoy: str
     findings: int
@@ -62,7 +62,7 @@ class _Source:
     version: int = 0
     revision: int = 0
     is_behind: bool = False
-    """Whether it serves less than we did a while ago, as without its database."""
+    """Whether it serves an older revision than we did a while ago, for example without its database."""
 
     statuses: dict[str, ProxyStatus] = field(default_factory=dict)
 
@@ -90,7 +90,7 @@ class Fleet:
         self._ask, self._world_now, self._pause = ask, world, pause
         self._grace = grace
         self._served: deque[tuple[float, int]] = deque([(0.0, 0)])
-        """When we began to serve which revisions, as far as that is less than a while ago, and the last before."""
+        """When we began to serve which revisions: those of the last seconds (`grace`), and the one before them."""
 
         self._refreshing: asyncio.Task[None] | None = None
         self._asked_at = -inf
@@ -104,15 +104,15 @@ class Fleet:
 
         self._oldest = 0
         self.id = _new_id()
-        """Where it is another one, versions and revisions of before mean nothing."""
+        """While it stays the same, versions and revisions can be compared; a new id makes earlier ones void."""
 
         self.version = 0
         self.silent = 0
-        """How many of those who serve proxies do not answer."""
+        """How many processes and control planes do not answer."""
 
     @property
     def revision(self) -> int:
-        """The revision that all serve who answer."""
+        """The revision that all processes serve that answer."""
         own = 0 if self._world is None else self._world.revision
         return min((source.revision for source in self._sources.values()), default=own)
 
@@ -139,7 +139,7 @@ class Fleet:
         return changed
 
     async def refreshed(self) -> None:
-        """Find out what is new, unless somebody has just done so. Who goes away meanwhile leaves it to the others."""
+        """Find out what is new, unless that was just done. A caller that goes away does not stop it for the others."""
         loop = asyncio.get_running_loop()
         if self._refreshing is None or self._refreshing.done():
             if loop.time() - self._asked_at < self._pause and not self._is_overdue:
@@ -149,7 +149,7 @@ class Fleet:
         await asyncio.shield(self._refreshing)
 
     async def refreshed_with_world(self) -> None:
-        """The same, with all Dataplanes in the World of now."""
+        """The same, with all Dataplanes of the present World."""
         await self.refreshed()
         if self._world_now() is not self._world:
             self._is_overdue = True
@@ -166,12 +166,12 @@ class Fleet:
             self._update(key)
             if number % _AT_ONCE == 0:
                 await asyncio.sleep(0)
-        self.version += 1  # at the end: who knows this version knows all that has changed with it
+        self.version += 1  # at the end: a reader with this version knows all that has changed with it
         self._forget_gone()
         self._asked_at = asyncio.get_running_loop().time()
 
     def _of_round(self, asked: FleetRound) -> Iterator[str]:
-        """Note what all say. Returns the proxies of which something may have changed."""
+        """Note all answers. Returns the proxies of which something may have changed."""
         known, self._sources = self._sources, {}
         for instance, deltas in asked.deltas.items():
             for delta in deltas:
@@ -182,7 +182,7 @@ class Fleet:
             yield from source.statuses
 
     def _of_those_behind(self) -> Iterator[str]:
-        """Find out who is behind. Returns the proxies of those who are now and were not, or the other way round."""
+        """Find out which processes are behind. Returns the proxies of those for which that has changed."""
         wanted = self._wanted()
         for source in self._sources.values():
             is_behind = source.revision < wanted
@@ -191,9 +191,9 @@ class Fleet:
                 yield from source.statuses
 
     def _wanted(self) -> int:
-        """The revision that we served a while ago, and that all others have had time to serve.
+        """The revision that we served a while ago (`grace`), and that all others have had time to serve.
 
-        After a time in which nobody asked it is that of now: who is a moment late then is told so for that long.
+        After a time in which nobody asked, it is the present one: a process that is just late counts as behind at once.
         """
         now, world = asyncio.get_running_loop().time(), self._world_now()
         revision = 0 if world is None else world.revision
@@ -206,14 +206,14 @@ class Fleet:
         return self._served[0][1] if self._served[0][0] <= now - self._grace else 0
 
     def _of_world(self) -> Iterator[Key]:
-        """Enter the World of now. Returns the Dataplanes of which something else is there, or is wrong."""
+        """Enter the present World. Returns the Dataplanes that are different, or have other findings."""
         world, before = self._world_now(), self._world
         if world is None or world is before:
             return
         if before is not None and world.revision < before.revision:  # an older copy has taken the place of the store
             self.id = _new_id()
         self._world = world
-        meshes = {mesh.name for each in (world, before) if each is not None for mesh in each.table("Mesh")}
+        meshes = {mesh.name for side in (world, before) if side is not None for mesh in side.table("Mesh")}
         for mesh in meshes:
             table = world.table(_DATAPLANE, mesh)
             changed: Iterable[Resource] = table if before is None else table.differing(before.table(_DATAPLANE, mesh))
@@ -237,9 +237,9 @@ class Fleet:
 
     def _proxy(self, dataplane: Resource) -> FleetProxy:
         proxy = proxy_id(dataplane.key)
-        of_sources = [(each, source) for source in self._sources.values() if (each := source.statuses.get(proxy))]
-        status = combined_status(each for each, _ in of_sources) or ProxyStatus(proxy, ProxyState.OFFLINE, None)
-        serving = next((source for each, source in of_sources if each is status), None)
+        of_sources = [(known, source) for source in self._sources.values() if (known := source.statuses.get(proxy))]
+        status = combined_status(known for known, _ in of_sources) or ProxyStatus(proxy, ProxyState.OFFLINE, None)
+        serving = next((source for known, source in of_sources if known is status), None)
         state = self._state(status, serving)
         return FleetProxy(
             key=dataplane.key,
@@ -254,7 +254,7 @@ class Fleet:
         )
 
     def _state(self, status: ProxyStatus, serving: _Source | None) -> ProxyState:
-        """Who is in sync with what one serves that is behind, is not."""
+        """A proxy that is in sync with a process that is behind is out of sync."""
         if status.state not in SEVERITY and self.silent > 0:
             return ProxyState.UNKNOWN
         is_behind = serving is not None and serving.is_behind and status.state is ProxyState.ONLINE

@@ -1,7 +1,7 @@
-"""`Members`: who shares the store with this control plane, and whether the chores are ours.
+"""`Members`: which control planes share the store with this one, and which of them does the chores.
 
-Each member says every other second that it is there, and at the same time keeps the lease of the chores or tries to
-take it. Who has said nothing for the length of a lease is taken for gone. See record 0083.
+Each member reports to the store every other second, and at the same time keeps the lease of the chores or tries to take
+it. A member that has not reported for the length of a lease is taken for gone. See record 0083.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from cp.model.names import Key
 from cp.serving.delivery import Attendance
 from cp.serving.serve import in_background
 from cp.store.port import UNKNOWN, Author, Closed, Delete, LeaseLost, Put, Stored, StoreUnreachable, Unusable
-from cp.store.roster import Fence, Instance, Lease, Roster, SeenInstance
+from cp.store.roster import Fence, Instance, Lease, Roster, RosterEntry
 
 LEASE: Final = 8.0
 """Seconds. So long a member may be silent, and so long the chores wait when the one that does them dies."""
 
 _BEAT: Final = 2.0
 _FRESH: Final = 0.25
-"""Seconds for which nobody looks again who is there."""
+"""Seconds for which the roster is not read again."""
 
 _FAREWELL: Final = 2.0
-"""Seconds to say that we leave. Who cannot is taken for gone a little later."""
+"""Seconds to say that we leave. A member that cannot say so is taken for gone a little later."""
 
 CHORES: Final = "chores"
 
@@ -39,7 +39,7 @@ class Leadership(Protocol):
 
     @property
     def fence(self) -> Fence | None:
-        """What such a write shows; None while another one does it."""
+        """What such a write shows; None while another control plane may make it."""
         ...
 
 
@@ -62,7 +62,7 @@ class Members:
         self._attendance = Attendance(now())
         """Who was there beside this one."""
 
-        self._seen: Sequence[SeenInstance] = ()
+        self._entries: Sequence[RosterEntry] = ()
         self._read_at = -_FRESH
         self._reading = asyncio.Lock()
         self._holding: _Holding | None = None
@@ -72,11 +72,11 @@ class Members:
 
         self._is_blind = False
         self._spared: Collection[str] = ()
-        """Those that were there when we lost the store: they have lost it too, perhaps, and say nothing therefore."""
+        """The members that were there when we lost the store: perhaps they have lost it too, and cannot report."""
 
         self._spared_until = 0.0
         self.overdue: Collection[str] = ()
-        """Those that say nothing any longer in the store, and answer all the same when they are asked."""
+        """The members that no longer report to the store, and still answer when they are asked."""
 
     @property
     def fence(self) -> Fence | None:
@@ -93,16 +93,16 @@ class Members:
         """Who does the chores, as far as we know."""
         return "" if self._holding is None else self._holding.lease.holder
 
-    async def seen(self) -> Sequence[SeenInstance]:
+    async def entries(self) -> Sequence[RosterEntry]:
         """All that have reported and not left, as it was when the store could be asked."""
         async with self._reading:
             if self._clock() - self._read_at >= _FRESH:
                 await self._look()
-        return self._seen
+        return self._entries
 
     async def _look(self) -> None:
         try:
-            self._seen = await self._roster.instances()
+            self._entries = await self._roster.instances()
         except Closed:
             raise
         except Exception as error:  # noqa: BLE001  # whatever stands there, proxies are served all the same
@@ -114,9 +114,9 @@ class Members:
         self._attendance.note(self.present - {self.id}, self._now())
 
     def _lose_sight(self, error: Exception) -> None:
-        """Told once, and tried again. Of a store that is away the store tells itself."""
+        """Log it once, and try again. An outage of the store is logged by the store."""
         if not self._is_blind:
-            self._spared = {member.instance.id for member in self._seen if self.may_serve(member)}
+            self._spared = {entry.instance.id for entry in self._entries if self.may_serve(entry)}
             self._is_blind = True
         if not isinstance(error, StoreUnreachable) and (trouble := repr(error)) != self._trouble:
             self._trouble = trouble
@@ -124,12 +124,12 @@ class Members:
 
     @property
     def present(self) -> frozenset[str]:
-        """The ids of those that there were when it was looked last, this one among them."""
-        return frozenset(member.instance.id for member in self._seen if self.may_serve(member))
+        """The ids of the members that were there at the last look, this one among them."""
+        return frozenset(entry.instance.id for entry in self._entries if self.may_serve(entry))
 
     @property
     def alike_since(self) -> float:
-        """Since when this one is there, and none beside it has gone."""
+        """Since when this control plane is there, and none of the others has gone."""
         return self._attendance.alike_since
 
     @property
@@ -140,15 +140,15 @@ class Members:
         return self.present_count > 1
 
     async def others_present(self) -> Sequence[Instance]:
-        """Those beside this one that may serve proxies now."""
-        seen = await self.seen()
-        return [member.instance for member in seen if member.instance.id != self.id and self.may_serve(member)]
+        """The other control planes that may serve proxies now."""
+        entries = await self.entries()
+        return [entry.instance for entry in entries if entry.instance.id != self.id and self.may_serve(entry)]
 
-    def may_serve(self, member: SeenInstance) -> bool:
-        """Not if it is gone. While we cannot look nobody goes, and for a while afterwards."""
+    def may_serve(self, entry: RosterEntry) -> bool:
+        """Whether a member is not gone. While the roster cannot be read, and for a while afterwards, none goes."""
         is_spared = self._is_blind or self._clock() < self._spared_until
-        id_ = member.instance.id
-        return member.silence < LEASE or id_ in self.overdue or (is_spared and id_ in self._spared)
+        id_ = entry.instance.id
+        return entry.silence < LEASE or id_ in self.overdue or (is_spared and id_ in self._spared)
 
     @asynccontextmanager
     async def joined(self, describe: Callable[[], Instance]) -> AsyncIterator[None]:
@@ -179,12 +179,12 @@ class Members:
             self._trouble = ""
 
     async def _report(self, own: Instance) -> None:
-        began = self._clock()
+        began = self._clock()  # before the store gives the lease: what we believe of it ends before the lease does
         await self._roster.report(own)
         lease = await self._roster.lease(CHORES, own.id, LEASE)
         self._tell(lease)
         self._holding = _Holding(lease, began + LEASE)
-        await self.seen()
+        await self.entries()
 
     def _tell(self, lease: Lease) -> None:
         if lease.holder == self.id and (self.leader != self.id):

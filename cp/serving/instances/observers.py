@@ -1,6 +1,7 @@
 """`SharedObserver`: what the proxies of all control planes on one store make of what they are served.
 
-Who does not answer leaves a gap, and the gap is told: a proxy that nobody has who answers is unknown, and not offline.
+A control plane that does not answer leaves a gap, and answers say so: a proxy that none of the others has is then
+unknown, and not offline.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from cp.serving.delivery import (
     Delivery,
     FleetDelta,
     NackReport,
+    OwnRevision,
     Presence,
     ProxyState,
-    ServedHere,
 )
 from cp.serving.instances.members import Leadership
 from cp.serving.instances.peers import PeerAnswers, Peers
@@ -41,14 +42,14 @@ from cp.serving.workers.observers import (
     combined_delivery,
     combined_presence,
     combined_progress,
-    delivery_told,
-    presences_told,
+    delivery_and_revision,
+    judged_presences,
     progress_of_all,
 )
 from koguma.v1 import workers_pb2 as pb
 
 _NOWHERE: Final = Presence(ProxyState.OFFLINE, None, ())
-"""Of a proxy of which somebody says nothing."""
+"""Stands for a proxy that is not in an answer."""
 
 
 class OwnObserver(AnsweringObserver, Protocol):
@@ -61,7 +62,7 @@ class OwnObserver(AnsweringObserver, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FleetRound:
-    """What those say of their proxies who serve some, asked once."""
+    """What all that serve proxies say of them, asked once."""
 
     deltas: Mapping[str, Sequence[FleetDelta]]
     """By the id of the control plane; that of this one is empty."""
@@ -73,15 +74,15 @@ class FleetRound:
 class SharedObserver:
     """That of this control plane and of its peers."""
 
-    def __init__(self, own: OwnObserver, peers: Peers, here: Callable[[], ServedHere]) -> None:
-        self._own, self._peers, self._here = own, peers, here
+    def __init__(self, own: OwnObserver, peers: Peers, own_revision: Callable[[], OwnRevision]) -> None:
+        self._own, self._peers, self._own_revision = own, peers, own_revision
 
     async def presences(self, dataplanes: Iterable[Key]) -> Mapping[Key, Presence]:
-        """Who serves less than we do, such as without its database, has proxies that are in sync with that alone."""
-        keys, here = list(dataplanes), self._here()
+        """A proxy that is in sync with a control plane that serves an older revision counts as out of sync."""
+        keys, own_revision = list(dataplanes), self._own_revision()
         own, answers = await asyncio.gather(
             self._own.presences(keys),
-            self._peers.ask(pb.Request(presences=keys_message(keys)), partial(presences_told, here)),
+            self._peers.ask(pb.Request(presences=keys_message(keys)), partial(judged_presences, own_revision)),
         )
         if not answers.names:
             return own
@@ -89,7 +90,7 @@ class SharedObserver:
         return {key: _known(combined_presence(of.get(key, _NOWHERE) for of in everywhere), answers) for key in keys}
 
     async def owners(self) -> Mapping[str, frozenset[str]]:
-        """Those of whom we know."""
+        """Those of this control plane, and of the others that answer."""
         own, answers = await asyncio.gather(
             self._own.owners(),
             self._peers.ask(pb.Request(owners=pb.Nothing()), lambda answer: owners_of(answer.owners)),
@@ -108,18 +109,18 @@ class SharedObserver:
         return next(filter(None, (own, *answers.given.values())), "")
 
     async def delivery(self, dataplane: Key) -> Delivery:
-        """The same notion of who is in sync as that of `presences`."""
-        here = self._here()
+        """A proxy is in sync here if it is for `presences`."""
+        own_revision = self._own_revision()
         own, answers = await asyncio.gather(
             self._own.delivery(dataplane),
-            self._peers.ask(pb.Request(delivery=to_message(dataplane)), delivery_told),
+            self._peers.ask(pb.Request(delivery=to_message(dataplane)), delivery_and_revision),
         )
-        judged = (here.delivery(*each, answers.names[id_]) for id_, each in answers.given.items())
+        judged = (own_revision.delivery(*answer, answers.names[id_]) for id_, answer in answers.given.items())
         combined = combined_delivery(dataplane, [own, *judged])
         return replace(combined, presence=_known(combined.presence, answers))
 
     async def nack_reports(self) -> Iterable[NackReport]:
-        """Those of whom we know."""
+        """Those of this control plane, and of the others that answer."""
         own, answers = await asyncio.gather(
             self._own.nack_reports(),
             self._peers.ask(pb.Request(nack_reports=pb.Nothing()), lambda answer: nack_reports_of(answer.nack_reports)),
@@ -142,7 +143,7 @@ class SharedObserver:
             return deltas, [f"worker {number}" for number in error.workers]
 
     async def reaches(self, revisions: Collection[int]) -> Sequence[Sequence[ChangeReach]]:
-        """Of each process what it knows of some revisions; of a control plane that is silent, that is nothing."""
+        """What each process knows of some revisions; nothing for a control plane that does not answer."""
         own, answers = await asyncio.gather(
             self._own.reaches(revisions),
             self._peers.ask(
@@ -183,7 +184,7 @@ class SharedObserver:
         )
 
     async def _with_moved_proxies(self, progress: ChangeProgress) -> ChangeProgress:
-        """With those counted as they are that are connected by now, to whichever control plane."""
+        """With proxies counted as they are that are connected by now, to whichever control plane."""
         if not progress.gone:
             return progress
         presences = await self.presences(map(dataplane_key, progress.gone))
@@ -201,20 +202,20 @@ class SharedObserver:
 
 
 class ChoresObserver:
-    """Which proxies are connected, for the chores: all of them for who does them, else our own."""
+    """Which proxies are connected, for the chores: all of them if we do the chores, otherwise our own."""
 
     def __init__(self, own: AnsweringObserver, shared: SharedObserver, leadership: Leadership) -> None:
         self._own, self._shared, self._leadership = own, shared, leadership
 
     @property
-    def _seen(self) -> AnsweringObserver | SharedObserver:
+    def _observer(self) -> AnsweringObserver | SharedObserver:
         return self._own if self._leadership.fence is None else self._shared
 
     async def owners(self) -> Mapping[str, frozenset[str]]:
-        return await self._seen.owners()
+        return await self._observer.owners()
 
     async def dataplane_text(self, proxy: str, owner: str) -> str:
-        return await self._seen.dataplane_text(proxy, owner)
+        return await self._observer.dataplane_text(proxy, owner)
 
 
 def _known(presence: Presence, answers: PeerAnswers[Any]) -> Presence:

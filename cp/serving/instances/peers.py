@@ -34,10 +34,10 @@ PATH: Final = "/_instances/_ask"
 TOKEN_HEADER: Final = "koguma-instance-token"  # noqa: S105  # the name of a header
 
 ANSWERS_WITHIN: Final = LEASE
-"""Seconds. Who needs longer would be taken for gone if he were silent in the store too."""
+"""Seconds. A control plane that needs longer would be taken for gone if it did not report to the store either."""
 
 _THREADS: Final = 32
-"""For each of the others, so that nobody who hangs keeps us from asking somebody else. Each waits for one answer."""
+"""For each of the others, so that one that hangs keeps us from asking none of the rest. Each waits for one answer."""
 
 _OK: Final = 200
 _LONGEST_REASON: Final = 300
@@ -75,7 +75,7 @@ class Peers:
         self._silent: Mapping[str, str] = {}
         self._asked_at = -LEASE
         self._threads: dict[str, ThreadPoolExecutor] = {}
-        """Those who ask, by the id of the one whom they ask; without one, of those that are probably gone."""
+        """The threads that ask, by the id of the control plane asked; without one, for those that are probably gone."""
 
     def close(self) -> None:
         self._forget_all_but(())
@@ -84,7 +84,7 @@ class Peers:
         return await self._members.others_present()
 
     async def ask(self, request: pb.Request, read: Callable[[pb.Answer], T]) -> PeerAnswers[T]:
-        """Ask all that may serve proxies. Who answers what cannot be read counts as silent."""
+        """Ask all that may serve proxies. One whose answer cannot be read counts as silent."""
         peers = await self._members.others_present()
         outcomes = await asyncio.gather(*(self._outcome(peer, request, read) for peer in peers))
         by_id = dict(zip((peer.id for peer in peers), outcomes, strict=True))
@@ -97,7 +97,7 @@ class Peers:
         return answers
 
     def findings(self) -> Iterator[Finding]:
-        """What is not known of proxies, if somebody asked for it just now."""
+        """The control planes that did not answer, if they were asked just now."""
         if monotonic() - self._asked_at < LEASE:
             for name, why in self._silent.items():
                 message = f"{name} does not answer, so what its proxies have and refuse is unknown: {why}"
@@ -147,18 +147,18 @@ class Peers:
             self._threads.pop(id_).shutdown(wait=False, cancel_futures=True)
 
     async def watch(self) -> None:
-        """Look after those that have gone silent, until cancelled."""
+        """Ask those that do not report any longer, again and again, until cancelled."""
         while True:
             await asyncio.sleep(LEASE / 2)
             await self.find_overdue()
 
     async def find_overdue(self) -> None:
-        """Ask those that say nothing any longer in the store: they may have lost the store alone, and serve."""
-        seen = await self._members.seen()
-        self._forget_all_but({"", *(member.instance.id for member in seen)})
-        silent = [member for member in seen if member.silence >= LEASE]
-        answers = await asyncio.gather(*(self._is_alive(member.instance) for member in silent))
-        self._members.overdue = {member.instance.id for member, alive in zip(silent, answers, strict=True) if alive}
+        """Ask those that no longer report to the store: they may have lost only the store, and still serve proxies."""
+        entries = await self._members.entries()
+        self._forget_all_but({"", *(entry.instance.id for entry in entries)})
+        silent = [entry for entry in entries if entry.silence >= LEASE]
+        answers = await asyncio.gather(*(self._is_alive(entry.instance) for entry in silent))
+        self._members.overdue = {entry.instance.id for entry, alive in zip(silent, answers, strict=True) if alive}
 
     async def _is_alive(self, peer: Instance) -> bool:
         with suppress(SilentPeer):

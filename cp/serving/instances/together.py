@@ -11,7 +11,7 @@ from socket import gethostname
 from cp.metrics import Metrics
 from cp.policies import discover, kinds
 from cp.serving.agent_links import AgentLinks
-from cp.serving.delivery import ServedHere
+from cp.serving.delivery import OwnRevision
 from cp.serving.http_server import most_connections
 from cp.serving.instances.circle import InstanceCircle
 from cp.serving.instances.envoy_links import EnvoyLinks
@@ -46,7 +46,7 @@ def instances_met(
     """For as long as the block lasts."""
     tokens = InstanceTokens(SigningKeys(store, kinds(discover())), reconciler.current, members.id)
     peers = Peers(members, tokens, gethostname())
-    observed = SharedObserver(own, peers, partial(served_here, reconciler))
+    observed = SharedObserver(own, peers, partial(own_revision, reconciler))
     links = AgentLinks(most_connections() // 2)  # the others are for requests that end
     circle = InstanceCircle(members, peers, tokens, own, links, partial(_revision, reconciler))
     metrics.register("store_writes", "0 while the store refuses writes, else 1", lambda: int(not store.refusal))
@@ -60,9 +60,9 @@ def instances_met(
         peers.close()
 
 
-def served_here(reconciler: Reconciler) -> ServedHere:
+def own_revision(reconciler: Reconciler) -> OwnRevision:
     """What this process serves now."""
-    return ServedHere(_revision(reconciler), partial(_passed_at, reconciler))
+    return OwnRevision(_revision(reconciler), partial(_passed_at, reconciler))
 
 
 def _revision(reconciler: Reconciler) -> int:

@@ -99,20 +99,21 @@ class Preflight:
         except TimeoutError:
             raise EnvoyUnavailable(f"it did not answer within {self._within:g} s") from None
         judged = list(zip(prepared.rounds, answers, strict=True))
-        shown = [each for round_, answer in judged for each in round_.new.values() if each.name in answer.judged]
-        unasked = [each for round_, answer in judged for each in round_.new.values() if each.name not in answer.judged]
-        unseen = (*prepared.left_out, *((each, _UNASKED) for each in unasked))
+        new = [(resource, answer) for round_, answer in judged for resource in round_.new.values()]
+        shown = [resource for resource, answer in new if resource.name in answer.judged]
+        unasked = [resource for resource, answer in new if resource.name not in answer.judged]
+        unjudged = (*prepared.left_out, *((resource, _UNASKED) for resource in unasked))
         return PreflightOutcome(
             envoy=version,
-            shown=sum(len(each.owners) for each in shown),
-            proxies=len(frozenset[Key]().union(*(each.proxies for each in shown))),
+            shown=sum(len(resource.owners) for resource in shown),
+            proxies=len(frozenset[Key]().union(*(resource.proxies for resource in shown))),
             refused=tuple(_refused(judged)),
-            unseen=tuple(resource for each, reason in unseen for resource in _unseen(each, reason)),
+            unseen=tuple(unseen for resource, reason in unjudged for unseen in _unseen(resource, reason)),
         )
 
     async def _answers(self, rounds: Iterable[ShownRound], pair: KeyPair) -> tuple[str, list[RoundAnswer]]:
         async with scratch_envoy(self._envoy, pair.certificate) as envoy:
-            answers = [await envoy.shown(each.resources) for each in rounds]
+            answers = [await envoy.shown(round_.resources) for round_ in rounds]
             return envoy.version, answers
 
 

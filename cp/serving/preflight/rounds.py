@@ -123,7 +123,7 @@ class Rounds:
                     shown.append(resource)
             if shown:
                 self._place(proxy, shown)
-        return ShownRounds(tuple(self._rounds), (*left_out, *((each, _UNSERVED) for each in self._unserved())))
+        return ShownRounds(tuple(self._rounds), (*left_out, *((resource, _UNSERVED) for resource in self._unserved())))
 
     def _not_known(self, proxy: ChangedProxy) -> Iterator[NewResource]:
         """What is new to a proxy and was new to no other one before. Of all else it is noted that it has it too."""
@@ -138,7 +138,7 @@ class Rounds:
     def _place(self, proxy: ChangedProxy, new: Iterable[NewResource]) -> None:
         """Put all that a proxy is served into the first round that takes it: what is new refers to what is not."""
         copies = list(self._copies_of(proxy.compiled.snapshot))
-        shown = next((each for each in self._rounds if each.takes(copies)), None)
+        shown = next((round_ for round_ in self._rounds if round_.takes(copies)), None)
         if shown is None:
             self._rounds.append(shown := ShownRound())
         shown.add(copies, new)

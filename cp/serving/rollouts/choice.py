@@ -33,9 +33,9 @@ def reached_proxies(
 ) -> list[ReachedProxy]:
     """The proxies for which the second World makes a difference, by the bytes that they are served.
 
-    A proxy that cannot be compiled in the first World, by a fault of ours, is not reached: nobody can tell what is new
-    to it, so it is left alone until the rollout is stored for all. One that cannot be compiled in the second is
-    reached: the fault is told, and brings the rollout back, once the proxy is to be served.
+    A proxy that cannot be compiled in the first World, by a fault of ours, is not reached: what is new to it cannot be
+    known, so it is left alone until the rollout is stored for all. A proxy that cannot be compiled in the second World
+    is reached: once it is to be served, the fault brings the rollout back.
     """
     before, after = Compiler(policies), Compiler(policies)
     before.certified_clients = after.certified_clients = certified
@@ -73,10 +73,10 @@ def _likeness(proxy: CompiledProxy) -> _Likeness:
 def chosen(
     reached: Sequence[ReachedProxy], versions: Mapping[str, str], step: RolloutStep, has_it: Collection[str], seed: str
 ) -> list[str]:
-    """The names of those that have it with a step: of each class those that have it already, and others by chance.
+    """The names of proxies that have it with a step: in each class those that have it already, and others by chance.
 
-    Of the same seed the chance is always the same. `versions` are those of the proxies' Envoys: what one version takes
-    another may refuse, so these are no class.
+    The same seed gives the same choice. `versions` are those of the proxies' Envoys, and divide classes: what one
+    version takes, another may refuse.
     """
     classes: dict[tuple[_Likeness, str], list[str]] = {}
     for proxy in reached:

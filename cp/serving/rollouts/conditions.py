@@ -79,9 +79,9 @@ class ErrorLimit:
         return verdict, f"{reason}; {self.fewest} are needed" if verdict is RequestVerdict.TOO_FEW else reason
 
 
-def total_of(counts: Iterable[RequestCounts]) -> RequestCounts:
-    known = list(counts)
-    return RequestCounts(sum(each.requests for each in known), sum(each.errors for each in known))
+def total_of(of_proxies: Iterable[RequestCounts]) -> RequestCounts:
+    listed = list(of_proxies)
+    return RequestCounts(sum(counts.requests for counts in listed), sum(counts.errors for counts in listed))
 
 
 def _share(counts: RequestCounts) -> str:

@@ -32,7 +32,7 @@ class _Stats(msgspec.Struct, frozen=True):
     stats: list[_Stat]
 
 
-class AskedEnvoys(Protocol):
+class EnvoyQuestioner(Protocol):
     """Who asks Envoys. Raises `EnvoyUnanswered`."""
 
     async def ask(self, dataplane: Key, question: EnvoyQuestion, within: float) -> EnvoyAnswer: ...
@@ -41,7 +41,7 @@ class AskedEnvoys(Protocol):
 class EnvoyCounters:
     """All requests to the listeners of a proxy: those of its own workload, and those of others to it."""
 
-    def __init__(self, envoys: AskedEnvoys) -> None:
+    def __init__(self, envoys: EnvoyQuestioner) -> None:
         self._envoys = envoys
 
     async def counts(self, dataplane: Key) -> RequestCounts:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -23,16 +23,16 @@ from msgspec.structs import replace
 
 from cp.model.memo import ByIdentity
 from cp.model.moments import timestamp
-from cp.model.names import Key, dataplane_key
+from cp.model.names import Key
 from cp.model.wording import few
 from cp.policies import Policies
 from cp.resources.assignment import Candidate, candidate_of
-from cp.resources.client import is_grpc_client
 from cp.resources.rollout import RolloutSpec, RolloutState, changes_of, rollout_document
 from cp.resources.world import World
-from cp.serving.delivery import Attendance, ChangeProgress, NackReport, Presence, ProxyState, grouped, sentence
-from cp.serving.rollouts.choice import ReachedProxy, chosen, reached_proxies
+from cp.serving.delivery import Attendance, Presence
+from cp.serving.rollouts.choice import chosen
 from cp.serving.rollouts.conditions import RequestVerdict, limit_of
+from cp.serving.rollouts.proxies import ProxyObserver, RolloutProxies
 from cp.serving.rollouts.readiness import readiness
 from cp.serving.rollouts.requests import NoCounts, RequestCounters, RequestWatch
 from cp.serving.rollouts.steps import steps_of
@@ -48,9 +48,6 @@ PATIENCE: Final = 60.0
 
 _PROLONGED: Final = 10
 """So many times as long as it should a hold lasts at the most, if its requests cannot be judged."""
-
-_STEADY: Final = 30.0
-"""Seconds for which each proxy of a step has to be connected without a break, unless the hold is shorter."""
 
 _AWAITED: Final = "it is not known yet what"
 _LONGEST_REASON: Final = 1000
@@ -72,29 +69,18 @@ class RolloutWorlds(Protocol):
     async def wait_for_change(self, world: World, within: float) -> None: ...
 
 
-class RolledProxies(Protocol):
-    """Where proxies stand, in any process of any control plane."""
-
-    async def presences(self, dataplanes: Iterable[Key]) -> Mapping[Key, Presence]: ...
-
-    async def nack_reports(self) -> Iterable[NackReport]: ...
-
-    def progress(
-        self, revisions: Collection[int], resources: Collection[Key], within: float
-    ) -> AsyncIterator[ChangeProgress]: ...
-
-
 class RolloutKeeper:
-    """`leads` says whether to look after rollouts is for this control plane.
+    """`leads` says whether this control plane looks after rollouts.
 
-    The clock is for moments that others tell or read. Whatever lasts is measured with the stopwatch, which nobody sets.
+    The clock is for moments that are stored, or compared with those of others. What lasts is measured with the
+    stopwatch, as nobody can set it.
     """
 
     def __init__(  # noqa: PLR0913  # what it looks at, and what it acts on
         self,
         store: RolloutStore,
         followed: RolloutWorlds,
-        proxies: RolledProxies,
+        proxies: ProxyObserver,
         counters: RequestCounters,
         policies: Policies,
         *,
@@ -103,8 +89,8 @@ class RolloutKeeper:
         clock: Callable[[], float] = time.time,
         stopwatch: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._store, self._followed, self._proxies = store, followed, proxies
-        self._counters, self._policies, self._leads = counters, policies, leads
+        self._store, self._followed = store, followed
+        self._proxies, self._counters, self._leads = RolloutProxies(proxies, policies, stopwatch), counters, leads
         self._clock, self._stopwatch = clock, stopwatch
         self._control_planes = control_planes
         self._attendance = Attendance(stopwatch())
@@ -158,7 +144,7 @@ class RolloutKeeper:
             await self._bear(candidate, error)
 
     async def _bear(self, candidate: Candidate, error: Exception) -> None:
-        """A fault of ours is told once for each step. Where it comes again after a while, the rollout goes back."""
+        """Log a fault of ours once for each step. If it still comes after a while, the rollout goes back."""
         mesh, now = candidate.rollout.mesh, self._stopwatch()
         watch = self._watches.get(mesh)
         if watch is None or watch.faulty_since is None:
@@ -183,7 +169,7 @@ class RolloutKeeper:
             return
         if spec.step == 0:
             await self._begin_next(rollout, watch)
-        elif trouble := await self._trouble(rollout, watch):
+        elif trouble := await self._proxies.trouble(rollout, watch):
             await self._end(rollout.candidate, "RolledBack", trouble)
         elif spec.state == "Going":
             await self._await_answers(rollout, watch)
@@ -199,7 +185,9 @@ class RolloutKeeper:
 
     async def _compare(self, rollout: RolloutInForce, watch: StepWatch) -> None:
         """Check that nobody wrote what the rollout changes. Raises `Conflict`."""
-        in_force = tuple(ByIdentity(rollout.world.get(each.key(rollout.mesh))) for each in rollout.spec.resources)
+        in_force = tuple(
+            ByIdentity(rollout.world.get(resource.key(rollout.mesh))) for resource in rollout.spec.resources
+        )
         if watch.based_on == in_force:
             return
         for resource in rollout.spec.resources:
@@ -215,12 +203,12 @@ class RolloutKeeper:
     async def _begin_next(self, rollout: RolloutInForce, watch: StepWatch) -> None:
         """Serve it to more proxies; where that would be none, it is stored for all.
 
-        Steps are passed over only where it is known what the proxies have that it reaches: to take those for nobody of
-        whom nobody can say anything would serve it to all of them at once, unwatched.
+        No step is passed over while it is unknown what a proxy has that the rollout reaches. If such proxies counted as
+        none, every step could be passed over, and all of them would be served it at once, unwatched.
         """
         spec, steps = rollout.spec, steps_of(",".join(rollout.spec.steps))
-        presences = await self._presences(rollout)
-        reached = {proxy.name: proxy for proxy in await self._reached(rollout, watch, presences)}
+        presences = await self._proxies.presences(rollout)
+        reached = {proxy.name: proxy for proxy in await self._proxies.reached(rollout, watch, presences)}
         of_reached = {key: presence for key, presence in presences.items() if key.name in reached}
         now_ready = readiness(of_reached, self._clock(), self._attendance.alike_for(self._stopwatch()))
         watch.note_awaited(now_ready.awaited, self._stopwatch())
@@ -243,7 +231,7 @@ class RolloutKeeper:
         await self._finish(rollout, "" if have_it else "it makes no difference for a connected proxy")
 
     async def _await_proxies(self, rollout: RolloutInForce, watch: StepWatch) -> None:
-        """Wait for those of which nobody can say what they have, each for some time, and all together for ten times."""
+        """Wait for proxies of which it is unknown what they have: some time for each, ten times that for all."""
         now, since = self._stopwatch(), watch.awaited_since
         unknown = [name for name in since if now - since[name] > PATIENCE]
         if unknown:
@@ -260,23 +248,8 @@ class RolloutKeeper:
         if rollout.spec.reason != reason:
             await self._write(rollout.candidate, replace(rollout.spec, reason=reason))
 
-    async def _reached(
-        self, rollout: RolloutInForce, watch: StepWatch, presences: Mapping[Key, Presence]
-    ) -> list[ReachedProxy]:
-        dataplanes = list(rollout.world.table("Dataplane", rollout.mesh))
-        clients = (each.key for each in dataplanes if is_grpc_client(each))
-        certified = frozenset(key for key in clients if presences[key].finds_certificates)
-        worlds, true_of = (rollout.world, rollout.candidate.world), (rollout.basis, certified)
-        if watch.reached is None or watch.reached[0] != true_of:
-            reached = await asyncio.to_thread(reached_proxies, worlds, dataplanes, self._policies, certified)
-            watch.reached = true_of, reached
-        return watch.reached[1]
-
-    async def _presences(self, rollout: RolloutInForce) -> Mapping[Key, Presence]:
-        return await self._proxies.presences(each.key for each in rollout.world.table("Dataplane", rollout.mesh))
-
     async def _begin(self, rollout: RolloutInForce, spec: RolloutSpec) -> None:
-        """The counters are read before anybody is sent anything. Where they cannot be, nobody is."""
+        """Begin a step. Its counters are read first: if they cannot be, no proxy is sent anything."""
         requests = RequestWatch(self._counters, rollout.mesh, spec.proxies)
         if spec.until is not None:
             try:
@@ -299,20 +272,11 @@ class RolloutKeeper:
             await self._end(rollout.candidate, "RolledBack", reason)
 
     async def _waiting(self, rollout: RolloutInForce) -> list[str]:
-        """Who has not answered yet: proxies that are served it, and control planes that do not know of it."""
+        """Who has not answered yet: proxies that are served the rollout, and control planes that do not know of it."""
         stored = await self._store.get(rollout.key)
         if stored is None or stored.document != rollout.candidate.rollout.document:
             return ["the control plane itself"]
-        progress = [each async for each in self._proxies.progress([stored.revision], [], 0.0)][-1]
-        if progress.revision < stored.revision:
-            return ["a control plane"]
-        silent = (name for name in progress.waiting if rollout.world.get(dataplane_key(name)) is None)
-        return [*silent, *await self._unsettled(rollout)]
-
-    async def _unsettled(self, rollout: RolloutInForce) -> list[str]:
-        """The proxies that are served it, and of which nobody could say now that they have it."""
-        presences = await self._proxies.presences(rollout.proxies)
-        return [key.name for key, presence in presences.items() if presence.state is not ProxyState.ONLINE]
+        return await self._proxies.waiting(rollout, stored.revision)
 
     async def _hold(self, rollout: RolloutInForce, watch: StepWatch) -> None:
         elapsed, hold = watch.elapsed(rollout.spec, self._stopwatch()), rollout.spec.hold.seconds
@@ -320,7 +284,7 @@ class RolloutKeeper:
         if elapsed >= hold + PATIENCE and unsteady:
             reason = f"connected anew again and again: {few(unsteady)}"
             await self._end(rollout.candidate, "RolledBack", reason)
-        elif elapsed >= hold and (unsettled := await self._unsettled(rollout) or unsteady):
+        elif elapsed >= hold and (unsettled := await self._proxies.unsettled(rollout) or unsteady):
             watch.note_awaited((), self._stopwatch())
             if elapsed >= hold + PATIENCE:
                 reason = f"not known to have it {PATIENCE:g} s after the hold: {few(unsettled)}"
@@ -348,27 +312,6 @@ class RolloutKeeper:
             await self._end(rollout.candidate, "RolledBack", reason)
         else:
             await self._tell(rollout, _PROLONGED_BECAUSE[verdict])
-
-    # --- what goes wrong ---
-
-    async def _trouble(self, rollout: RolloutInForce, watch: StepWatch) -> str:
-        """Why the proxies that are served it cannot keep it; empty where they can."""
-        presences = await self._proxies.presences(rollout.proxies)
-        watch.note_connections(presences, self._stopwatch(), min(_STEADY, rollout.spec.hold.seconds))
-        states = {key: presence.state for key, presence in presences.items()}
-        refusing = [key for key, state in states.items() if state is ProxyState.REFUSED]
-        if refusing:
-            return await self._refusal(refusing)
-        if failed := [key.name for key, state in states.items() if state is ProxyState.FAILED]:
-            return f"by a fault of the control plane, some part of it could not be made for {few(failed)}"
-        away = [key.name for key, state in states.items() if state is ProxyState.OFFLINE]
-        gone = watch.gone(away, self._stopwatch())
-        return f"disconnected: {few(gone)}" if gone else ""
-
-    async def _refusal(self, refusing: Sequence[Key]) -> str:
-        reports = [report for report in await self._proxies.nack_reports() if report.dataplane in refusing]
-        group = next(iter(grouped(reports)), None)
-        return f"refused by {few([key.name for key in refusing])}" if group is None else sentence(group)
 
     # --- its end ---
 

@@ -16,7 +16,7 @@ _UNFIT: Final = frozenset({ProxyState.REFUSED, ProxyState.FAILED})
 class Readiness:
     """Of the proxies that a rollout reaches, those that can be chosen, and those whose state nobody knows.
 
-    Who has been away for long is none of these.
+    A proxy that has been away for long is none of these.
     """
 
     ready: frozenset[str]
@@ -26,7 +26,7 @@ class Readiness:
 
 
 def readiness(presences: Mapping[Key, Presence], now: float, alike_for: float) -> Readiness:
-    """As proxies stand now. `alike_for` is for how long the same control planes have been there."""
+    """How proxies are now. `alike_for`: for how long the same control planes have been there."""
     ready = frozenset(key.name for key, presence in presences.items() if presence.state is ProxyState.ONLINE)
     awaited = [key.name for key, presence in presences.items() if is_awaited(presence, now, alike_for)]
     unfit = (key.name for key, presence in presences.items() if presence.state in _UNFIT)
@@ -34,7 +34,7 @@ def readiness(presences: Mapping[Key, Presence], now: float, alike_for: float) -
 
 
 def _lost(presences: Mapping[Key, Presence]) -> list[str]:
-    """Those that were here, if everybody is gone: rather a network that is cut than a mesh that has ended."""
+    """If all proxies are gone, those that were connected: rather a network that is cut than a mesh that has ended."""
     if any(presence.state is not ProxyState.OFFLINE for presence in presences.values()):
         return []
     return [key.name for key, presence in presences.items() if presence.connections]

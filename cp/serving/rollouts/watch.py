@@ -65,10 +65,10 @@ class RolloutInForce:
 
 @dataclass(slots=True)
 class StepWatch:
-    """What is seen of one step. It is begun anew where a pause ends, and where another control plane takes over.
+    """What is seen of one step. A new watch begins where a pause ends, and where another control plane takes over.
 
-    All times are those of the stopwatch of this process. It says nothing of the time before, so whoever takes over
-    holds a step for as long as it should be held: no more than that, and no less, whatever the clock says.
+    All times are those of the stopwatch of this process, which knows nothing from before. So a control plane that takes
+    over holds a step for its whole time again, whatever the clock says.
     """
 
     number: int
@@ -102,10 +102,10 @@ class StepWatch:
     """When the requests were looked at last."""
 
     based_on: tuple[ByIdentity[Resource | None], ...] | None = None
-    """The resources, as they were in force when they were last seen to be those on which the rollout is based."""
+    """The resources in force, when they were last found to be those on which the rollout is based."""
 
     reached: tuple[object, list[ReachedProxy]] | None = None
-    """The proxies that the rollout reaches, and of what that is true."""
+    """The proxies that the rollout reaches, and before them what they were worked out from."""
 
     @classmethod
     def of(cls, spec: RolloutSpec, requests: RequestWatch, now: float) -> StepWatch:

@@ -15,9 +15,9 @@ from cp.serving.delivery import (
     Delivery,
     FleetDelta,
     NackReport,
+    OwnRevision,
     Presence,
     ProxyState,
-    ServedHere,
 )
 from cp.serving.workers.crew import Crew, SilentWorkers
 from cp.serving.workers.messages import (
@@ -72,14 +72,14 @@ async def progress_of_all(
 
 
 class CombinedObserver:
-    def __init__(self, crew: Crew, here: Callable[[], ServedHere]) -> None:
-        """`here` is what the process with the API serves, which follows the store as workers do."""
-        self._crew, self._here = crew, here
+    def __init__(self, crew: Crew, own_revision: Callable[[], OwnRevision]) -> None:
+        """`own_revision` is what the process with the API serves, which follows the store as workers do."""
+        self._crew, self._own_revision = crew, own_revision
 
     async def presences(self, dataplanes: Iterable[Key]) -> Mapping[Key, Presence]:
-        keys, here = list(dataplanes), self._here()
+        keys, own_revision = list(dataplanes), self._own_revision()
         answers = await self._ask(pb.Request(presences=keys_message(keys)))
-        of_workers = [presences_told(here, answer) for answer in answers]
+        of_workers = [judged_presences(own_revision, answer) for answer in answers]
         return {key: combined_presence(presences[key] for presences in of_workers) for key in keys}
 
     async def owners(self) -> Mapping[str, frozenset[str]]:
@@ -94,10 +94,10 @@ class CombinedObserver:
         return next((answer.dataplane_text for answer in answers if answer.dataplane_text), "")
 
     async def delivery(self, dataplane: Key) -> Delivery:
-        here = self._here()
+        own_revision = self._own_revision()
         answers = await self._crew.ask(pb.Request(delivery=to_message(dataplane)))
-        by_worker = {number: delivery_told(answer) for number, answer in answers.items()}
-        judged = (here.delivery(*each, f"worker {number}") for number, each in by_worker.items())
+        by_worker = {number: delivery_and_revision(answer) for number, answer in answers.items()}
+        judged = (own_revision.delivery(*answer, f"worker {number}") for number, answer in by_worker.items())
         return combined_delivery(dataplane, judged)
 
     async def nack_reports(self) -> Iterable[NackReport]:
@@ -138,13 +138,13 @@ class CombinedObserver:
         return list((await self._crew.ask(request)).values())
 
 
-def presences_told(here: ServedHere, answer: pb.Answer) -> Mapping[Key, Presence]:
+def judged_presences(own_revision: OwnRevision, answer: pb.Answer) -> Mapping[Key, Presence]:
     """What one tells of its proxies. One of an earlier version says elsewhere what it serves, or nowhere."""
     served = answer.revision or answer.presences.revision
-    return {key: here.presence(presence, served) for key, presence in presences_of(answer.presences).items()}
+    return {key: own_revision.presence(presence, served) for key, presence in presences_of(answer.presences).items()}
 
 
-def delivery_told(answer: pb.Answer) -> tuple[Delivery, int]:
+def delivery_and_revision(answer: pb.Answer) -> tuple[Delivery, int]:
     """Where a proxy stands, and what is served by the process that tells it."""
     return from_message(answer.delivery, Delivery), answer.revision
 

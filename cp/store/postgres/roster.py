@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol, TypeVar
 from asyncpg import Record
 
 from cp.store.postgres.connections import Connection
-from cp.store.roster import FORGOTTEN_AFTER, Fence, Instance, Lease, SeenInstance
+from cp.store.roster import FORGOTTEN_AFTER, Fence, Instance, Lease, RosterEntry
 
 T = TypeVar("T")
 
@@ -76,8 +76,8 @@ class PostgresRoster:
     async def leave(self, id_: str) -> None:
         await self._ask(partial(_leave, id_))
 
-    async def instances(self) -> Sequence[SeenInstance]:
-        return tuple(map(_seen, await self._ask(_instances)))
+    async def instances(self) -> Sequence[RosterEntry]:
+        return tuple(map(_entry, await self._ask(_instances)))
 
     async def lease(self, name: str, holder: str, seconds: float) -> Lease:
         return await self._ask(partial(_lease, name, holder, timedelta(seconds=seconds)))
@@ -108,10 +108,10 @@ async def _instances(connection: Connection) -> Sequence[Record]:
     return await connection.fetch(_INSTANCES)
 
 
-def _seen(row: Record) -> SeenInstance:
+def _entry(row: Record) -> RosterEntry:
     values: dict[str, Any] = dict(row)
     silence: timedelta = values.pop("silence")
-    return SeenInstance(Instance(**values), max(0.0, silence.total_seconds()))
+    return RosterEntry(Instance(**values), max(0.0, silence.total_seconds()))
 
 
 async def _lease(name: str, holder: str, length: timedelta, connection: Connection) -> Lease:

@@ -8,22 +8,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Final, TypeVar
-from uuid import UUID, uuid4
 
 import structlog
 
 from cp.model.names import Key
-from cp.store import outcome
 from cp.store.at_rest import NO_SECRETS, SecretsPolicy
 from cp.store.clock import Clock, utc
 from cp.store.columns import VERSIONS, ChangeColumns, DocumentColumns, disclosed, is_sealed, last_good, readable
 from cp.store.encryption import DocumentCodec
 from cp.store.feed import RevisionSignal, follow
-from cp.store.memory_roster import must_be_current
 from cp.store.migrations import must_be_compatible
 from cp.store.port import (
     KEPT,
@@ -34,7 +31,6 @@ from cp.store.port import (
     ChangeBatch,
     ChangeNote,
     Closed,
-    Conflict,
     Contents,
     Delete,
     Outdated,
@@ -42,35 +38,26 @@ from cp.store.port import (
     Stored,
     StoreUnreachable,
     Unusable,
-    WriteUncertain,
 )
 from cp.store.postgres import rows
 from cp.store.postgres.address import DatabaseAddress
-from cp.store.postgres.connections import LOST, Connection, Database, terminate
+from cp.store.postgres.connections import Connection, Database
 from cp.store.postgres.contact import Contact, Reader
-from cp.store.postgres.listener import BACKSTOP, RevisionListener, pauses
-from cp.store.postgres.roster import PostgresRoster, terms_of
-from cp.store.postgres.rows import EncodedChange, Forgetting, Head
+from cp.store.postgres.listener import BACKSTOP, RevisionListener
+from cp.store.postgres.roster import PostgresRoster
+from cp.store.postgres.rows import Head
 from cp.store.postgres.schema import migrate
 from cp.store.postgres.secrets import SecretsInDatabase, must_have_keys, must_share_a_key, note_key
 from cp.store.postgres.timeline import LastWrite, Timeline
-from cp.store.postgres.writing import QueuedWrite, WriteQueue, WriteResult
+from cp.store.postgres.transactions import LimitsOfLog, WriteTransactions, beside_the_loop, size_of_rows
+from cp.store.postgres.writing import WriteQueue
 from cp.store.refusal import WriteRefusals
 from cp.store.roster import Fence
 
 T = TypeVar("T")
 
-PATIENCE: Final = 10.0
-"""Seconds in which we try to find out whether a write was committed that was cut off."""
-
 _PAUSE: Final = 0.2
 """Seconds after which a follower tries again whose question failed though the database is there."""
-
-_MANY: Final = 200
-"""Rows that are decoded or encoded in a thread, so that streams go on meanwhile."""
-
-_LARGE: Final = 512 * 1024
-"""Bytes of rows, however few, that are too."""
 
 
 class PostgresStore:
@@ -91,7 +78,7 @@ class PostgresStore:
         self._database, self._codec, self._clock = database, secrets.codec, clock
         self._known = known
         self._secrets = SecretsInDatabase(database.address, secrets)
-        self._kept, self._kept_bytes, self._kept_age = kept, kept_bytes, kept_age
+        self._kept_age = kept_age
         self._timeline = Timeline()
         self.roster = PostgresRoster(self._ask)
         self._news, self._refusals = RevisionSignal(), WriteRefusals()
@@ -100,7 +87,9 @@ class PostgresStore:
         self._stack = AsyncExitStack()
         self._tasks: list[asyncio.Task[None]] = []
         self._closed = False
-        self._queue = WriteQueue(self._commit, kept)
+        limits = LimitsOfLog(kept, kept_bytes, kept_age)
+        transactions = WriteTransactions(database, self._ask, self._must_understand, self._codec, clock, limits)
+        self._queue = WriteQueue(transactions.commit, kept)
 
     @classmethod
     async def open(  # noqa: PLR0913  # an option each
@@ -158,7 +147,7 @@ class PostgresStore:
 
     async def find(self, *keys: Key) -> Mapping[Key, Stored]:
         documents = await self._decoded(await self._ask(partial(rows.find, keys=keys)))
-        return {held.document.key: held for held in documents}
+        return {stored.document.key: stored for stored in documents}
 
     async def revision(self) -> int:
         return (await self._ask(rows.seen_head)).revision
@@ -168,7 +157,7 @@ class PostgresStore:
 
     async def history(self, key: Key | None = None, limit: int = 100, before: int | None = None) -> Sequence[Change]:
         changes = await self._ask(partial(rows.history, key=key, limit=limit, before=before))
-        return await _beside_the_loop(partial(_disclosed, changes, self._codec), len(changes), _size(changes))
+        return await beside_the_loop(partial(_disclosed, changes, self._codec), len(changes), size_of_rows(changes))
 
     async def log(self, key: Key | None = None, limit: int = 100, before: int | None = None) -> Sequence[ChangeNote]:
         notes = await self._ask(partial(rows.log, key=key, limit=limit, before=before))
@@ -196,15 +185,6 @@ class PostgresStore:
         async with connection.transaction():
             self._must_understand(await rows.locked_head(connection))
             await rows.forget_before(connection, moment)
-
-    async def _commit(self, together: Sequence[QueuedWrite]) -> Sequence[WriteResult]:
-        mark = uuid4()
-        results: list[WriteResult] = []
-        try:
-            await self._ask(partial(self._write, together, mark, results))
-        except _CutWhileCommitting as cut:
-            await self._find_out(mark, max(result for result in results if isinstance(result, int)), cut)
-        return results
 
     def follow(self, since: int) -> AsyncIterator[ChangeBatch]:
         return self._followed(since, self._timeline.begin(since))
@@ -250,7 +230,10 @@ class PostgresStore:
             self._listener.begun.set()
 
     async def _ask(self, question: Callable[[Connection], Awaitable[T]]) -> T:
-        """What the database answers. A connection that was cut is replaced, as often as there may be such."""
+        """What the database answers. Each kept connection may have been cut: then another one is asked.
+
+        A write may be repeated too: one that may be committed raises something else (`cp.store.postgres.transactions`).
+        """
         self._must_be_there()
         tries = self._database.address.connections + 1
         for left in range(tries, 0, -1):
@@ -269,27 +252,6 @@ class PostgresStore:
             raise Closed
         if self._contact.away is not None:
             raise StoreUnreachable(self._contact.text)
-
-    async def _write(
-        self, together: Sequence[QueuedWrite], mark: UUID, results: list[WriteResult], connection: Connection
-    ) -> None:
-        transaction = connection.transaction()
-        await transaction.start()
-        try:
-            results[:], is_changed = await self._changed(together, mark, connection)
-        except (TimeoutError, asyncio.CancelledError):  # to roll back could take as long again
-            terminate(connection)
-            raise
-        except Exception:
-            with suppress(*LOST):
-                await transaction.rollback()
-            raise
-        try:
-            await transaction.commit()
-        except LOST as error:
-            terminate(connection)
-            if is_changed:
-                raise _CutWhileCommitting from error
 
     async def _look(self, connection: Connection) -> int:
         asked = self._timeline.seen
@@ -320,86 +282,6 @@ class PostgresStore:
             self._listener.look()
             raise
 
-    async def _changed(
-        self, together: Sequence[QueuedWrite], mark: UUID, connection: Connection
-    ) -> tuple[list[WriteResult], bool]:
-        """What each write comes to, each after those before it, and whether anything is changed."""
-        head = await rows.locked_head(connection)
-        self._must_understand(head)
-        terms = await terms_of(connection, [queued.fence for queued in together])
-        keys = [write.key for queued in together for write in queued.writes]
-        documents = await rows.find(connection, keys)
-        decide = partial(self._decided, together, head, terms, documents)
-        results, recorded = await _beside_the_loop(
-            decide, len(keys), sum(queued.size for queued in together) + _size(documents)
-        )
-        if recorded:
-            await rows.record(connection, recorded, head, self._forgetting(recorded[-1].change.at), mark)
-        return results, len(recorded) > 0
-
-    def _decided(
-        self,
-        together: Sequence[QueuedWrite],
-        head: Head,
-        terms: Mapping[str, int],
-        documents: Sequence[DocumentColumns],
-    ) -> tuple[list[WriteResult], list[EncodedChange]]:
-        held = {stored.document.key: stored for stored in (row.stored(self._codec) for row in documents)}
-        results: list[WriteResult] = []
-        recorded: list[EncodedChange] = []
-        revision = head.revision
-        for queued in together:
-            try:
-                must_be_current(queued.fence, terms)
-                encoded = self._encoded(queued, held, revision + 1)
-            except (Conflict, TypeError, ValueError) as error:
-                results.append(error)
-                continue
-            for row in encoded:
-                _make(row.change, held)
-            recorded += encoded
-            revision += 1 if encoded else 0
-            results.append(revision)
-        return results, recorded
-
-    def _encoded(self, queued: QueuedWrite, held: Mapping[Key, Stored], revision: int) -> list[EncodedChange]:
-        at = self._clock()
-        dated = outcome.dated(queued.writes, held, at)
-        changes = outcome.changes(dated, held, revision, at, queued.author)
-        return [rows.encoded(change, self._codec) for change in changes]
-
-    def _forgetting(self, now: datetime) -> Forgetting:
-        return Forgetting(self._kept, self._kept_bytes, None if self._kept_age is None else now - self._kept_age)
-
-    async def _find_out(self, mark: UUID, revision: int, cut: Exception) -> None:
-        """Raises if writes up to a revision were not committed of which we were not told, or nobody can say."""
-        try:
-            async with asyncio.timeout(PATIENCE):
-                recorded = await self._found_out(mark, revision)
-        except TimeoutError:
-            raise self._uncertain("nobody can be asked whether it was") from cut
-        if recorded is None:
-            raise self._uncertain("what was written then is already forgotten") from cut
-        if not recorded:
-            raise StoreUnreachable(
-                f"{self._database.address}: the connection was cut, and the change was not made: repeat it"
-            )
-
-    def _uncertain(self, reason: str) -> WriteUncertain:
-        return WriteUncertain(
-            f"{self._database.address}: the connection was cut while the change was committed, and {reason}: look at "
-            "what is stored before you repeat it"
-        )
-
-    async def _found_out(self, mark: UUID, revision: int) -> bool | None:
-        for pause in pauses():
-            try:
-                async with self._database.connected() as connection:
-                    return await rows.was_recorded(connection, mark, revision)
-            except Unusable:
-                await asyncio.sleep(pause)
-        raise AssertionError
-
     async def _after(self, since: int, number: int, reader: Reader) -> ChangeBatch | None:
         if self._closed:
             raise Closed
@@ -427,29 +309,18 @@ class PostgresStore:
         return ChangeBatch(head.revision, await self._changes(changes), findings)
 
     async def _changes(self, changes: Sequence[ChangeColumns]) -> tuple[Change, ...]:
-        return await _beside_the_loop(partial(_readable, changes, self._codec), len(changes), _size(changes))
+        return await beside_the_loop(partial(_readable, changes, self._codec), len(changes), size_of_rows(changes))
 
     async def _decoded(self, documents: Sequence[DocumentColumns]) -> tuple[Stored, ...]:
         """Documents; one that cannot be decrypted is as it was last good, or is left out."""
-        stored = await _beside_the_loop(partial(_stored, documents, self._codec), len(documents), _size(documents))
-        good = [held if not is_sealed(held.document) else await self._last_good(held) for held in stored]
-        return tuple(held for held in good if held is not None)
+        stored = await beside_the_loop(
+            partial(_stored, documents, self._codec), len(documents), size_of_rows(documents)
+        )
+        good = [row if not is_sealed(row.document) else await self._last_good(row) for row in stored]
+        return tuple(row for row in good if row is not None)
 
-    async def _last_good(self, held: Stored) -> Stored | None:
-        return last_good(held, await self.history(held.document.key, VERSIONS))
-
-
-class _CutWhileCommitting(Exception):
-    """Nobody told us whether the transaction was committed."""
-
-
-async def _beside_the_loop(work: Callable[[], T], count: int, size: int) -> T:
-    """Do some work on so many rows, of so many bytes: at once, or in a thread if it takes a while."""
-    return work() if count < _MANY and size < _LARGE else await asyncio.to_thread(work)
-
-
-def _size(columns: Sequence[DocumentColumns | ChangeColumns]) -> int:
-    return sum(row.size for row in columns)
+    async def _last_good(self, stored: Stored) -> Stored | None:
+        return last_good(stored, await self.history(stored.document.key, VERSIONS))
 
 
 def _stored(documents: Sequence[DocumentColumns], codec: DocumentCodec) -> list[Stored]:
@@ -462,10 +333,3 @@ def _disclosed(changes: Sequence[ChangeColumns], codec: DocumentCodec) -> tuple[
 
 def _readable(changes: Sequence[ChangeColumns], codec: DocumentCodec) -> tuple[Change, ...]:
     return tuple(readable(changes, codec))
-
-
-def _make(change: Change, held: dict[Key, Stored]) -> None:
-    """Hold what is there after a change."""
-    stored = outcome.stored(change, held.pop(change.key, None))
-    if stored is not None:
-        held[change.key] = stored

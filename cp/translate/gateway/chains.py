@@ -94,7 +94,7 @@ class ChainsBuilder:
         """The rows for which something else holds than for the chain, of what a chain has to know."""
         writers = self.proxy.policies.row_writers
         of_rows = {row: writers.among(confs) for host in hosts for row, confs in _own_of_host(host, common)}
-        return {row: confs for row, confs in sorted(of_rows.items(), key=lambda each: each[0].owner) if confs}
+        return {row: confs for row, confs in sorted(of_rows.items(), key=lambda entry: entry[0].owner) if confs}
 
     def _site(self, port: ServedPort, listeners: tuple[ServedListener, ...]) -> GatewayChain:
         proxy = self.proxy
@@ -144,7 +144,7 @@ def _server_names(listeners: Iterable[ServedListener]) -> tuple[str, ...]:
 def _server_tls(port: ServedPort, listener: ServedListener) -> ServerTls | None:
     if not listener.certificates:
         return None
-    return ServerTls(tuple(each.name for each in listener.certificates), _ALPN if port.is_http else ())
+    return ServerTls(tuple(certificate.name for certificate in listener.certificates), _ALPN if port.is_http else ())
 
 
 def _tcp_routes(hosts: Iterable[HostResult]) -> tuple[Route, ...]:

@@ -66,7 +66,7 @@ class GatewayPolicies:
 
 def _switched_filters(policy: Policy[Any], text: bytes) -> tuple[bytes, ...]:
     filters = policy.switched_filters(decode(policy.conf, msgspec.json.decode(text)))
-    return tuple(each.SerializeToString(deterministic=True) for each in filters)
+    return tuple(http_filter.SerializeToString(deterministic=True) for http_filter in filters)
 
 
 def _has_null(data: Any) -> bool:

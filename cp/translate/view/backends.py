@@ -223,7 +223,7 @@ class GatewayBackends(BackendResolver):
     @property
     def keys(self) -> Iterator[BackendKey]:
         """The backends that its rows need."""
-        return (MarkedDestination(each, self._mark) if self._mark else each for each in self.used)
+        return (MarkedDestination(destination, self._mark) if self._mark else destination for destination in self.used)
 
     @property
     def _by_cluster(self) -> Mapping[str, Destination]:

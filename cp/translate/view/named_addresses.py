@@ -126,7 +126,7 @@ def _usual(wanted: Iterable[NamedPort], services: Iterable[Resource]) -> Iterato
 
 def _of_outbounds(outbounds: Iterable[Resource], called: Sequence[_TagSets]) -> Iterator[NamedPort]:
     ranked = [(rank, age(outbound), port) for outbound in outbounds for rank, port in _wanted(outbound, called)]
-    ranked.sort(key=lambda each: each[:2], reverse=True)  # stable: of one policy the first tags come first
+    ranked.sort(key=lambda ranking: ranking[:2], reverse=True)  # stable: of one policy the first tags come first
     yield from (port for _, _, port in ranked)
 
 

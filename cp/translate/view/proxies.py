@@ -63,7 +63,7 @@ class _WrittenOutbounds(SharingMemo[_Subject, _Written, tuple[OutboundAddress, .
         world, dataplane = source
         served = (outbound for index, outbound in enumerate(_written(dataplane)) if index not in key[-1])
         listed = (_listening(world, dataplane, outbound) for outbound in served)
-        listenings = tuple(dict.fromkeys(each for each in listed if isinstance(each, OutboundAddress)))
+        listenings = tuple(dict.fromkeys(address for address in listed if isinstance(address, OutboundAddress)))
         return named(listenings, dataplane.zone) if is_grpc_client(dataplane) else listenings
 
 

@@ -179,8 +179,13 @@ class _DoorsOf(Memo[World, Resource, Mapping[int, _Door]]):
         if not matched:
             return {}
         rules = build(source, matched, source.kinds[PERMISSION])
-        indexes = {index for each in matched for index in each.inbounds}
-        by_name = {index for each in matched if each.policy.data.get("rules") for index in each.inbounds}
+        indexes = {index for matched_policy in matched for index in matched_policy.inbounds}
+        by_name = {
+            index
+            for matched_policy in matched
+            if matched_policy.policy.data.get("rules")
+            for index in matched_policy.inbounds
+        }
         return {index: _Door(ByIdentity(rules.from_(index)), index in by_name) for index in indexes}
 
 

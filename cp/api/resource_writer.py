@@ -1,9 +1,8 @@
-"""Resources over HTTP as Kuma has them: PUT, GET, list and DELETE, each write guarded against lost updates."""
+"""Resources over HTTP as Kuma has them: PUT and DELETE, each guarded against lost updates."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
 from itertools import islice
 from typing import Any, Final
 
@@ -11,58 +10,45 @@ import structlog
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from cp.access.keys import is_made_here
 from cp.api.attempts import ATTEMPTS, attempted
 from cp.api.body import document_of
 from cp.api.caller import caller_of, logged_names
 from cp.api.closed_meshes import closed_by_write
 from cp.api.collaborators import Collaborators
-from cp.api.errors import (
-    BAD_REQUEST,
-    FORBIDDEN,
-    METHOD_NOT_ALLOWED,
-    PRECONDITION_FAILED,
-    TOLD,
-    ApiError,
-    RequestFault,
-    bad_request,
-    invalid,
-)
-from cp.api.kuma_only import KUMA_ONLY, OVERVIEW
-from cp.api.near import not_found
+from cp.api.errors import BAD_REQUEST, TOLD, ApiError, RequestFault, bad_request, invalid
 from cp.api.numbers import natural, shortened
-from cp.api.paging import Page, page, place_of, wanted
 from cp.api.past import named
-from cp.api.payload import etag, payload, universal
+from cp.api.payload import etag
 from cp.api.planning import Planner, is_dry_run, is_looked_ahead
-from cp.api.plurals import kind_of_plural
-from cp.api.revisions import AT, contents_at, must_be_known, without_contents
+from cp.api.resource_reader import ResourceReader
 from cp.api.rollouts_ended import ended_by_write
 from cp.api.sources import decisions_on_sources
 from cp.api.work import is_small
+from cp.api.writes import (
+    OWNER_HEADER,
+    REVISION_HEADER,
+    conflict,
+    derived_from,
+    is_of_mesh,
+    is_same,
+    must_be_for_people,
+    must_be_run,
+    must_be_writable,
+    outcome_of,
+)
 from cp.insight.enforcement import needs_mtls, warnings_without_mtls
 from cp.insight.roots import may_bring_roots, warnings_of_roots
 from cp.model import registration
 from cp.model.checkpoint import Checkpoint, checked
 from cp.model.document import Document
 from cp.model.names import Key
-from cp.model.secret_names import is_of_authority, is_trust_record
+from cp.model.secret_names import is_trust_record
 from cp.model.violation import Finding, Violation
 from cp.resources.engine import with_engine
-from cp.resources.initial_policies import is_initial
-from cp.resources.kinds import Kind
-from cp.resources.labels import is_value
 from cp.resources.parse import ParsedDocument, parse
-from cp.resources.redaction import holds_secrets
 from cp.resources.rollout import ROLLOUT_KIND
 from cp.store.outcome import must_find
-from cp.store.port import ABSENT, Author, Contents, Delete, Put, ReadOnly, Store, Stored
-
-REVISION_HEADER: Final = "koguma-revision"
-"""The revision that a write made. It is not there where the write changed nothing."""
-
-OWNER_HEADER: Final = "koguma-owner"
-"""The run of a proxy that registers its Dataplane, or takes it away: nobody else's is."""
+from cp.store.port import ABSENT, Author, Delete, Put, ReadOnly, Store, Stored
 
 _PRECONDITIONS: Final = frozenset({"if-match", "if-none-match"})
 _TITLE: Final = "Could not process a resource"
@@ -75,93 +61,20 @@ _CREATED: Final = 201
 log = structlog.get_logger()
 
 
-class ResourceHandler:
-    """The handlers of everything that is stored."""
+class ResourceWriter:
+    """The handlers of what is written."""
 
-    def __init__(self, collaborators: Collaborators, planner: Planner) -> None:
+    def __init__(self, collaborators: Collaborators, planner: Planner, reader: ResourceReader) -> None:
         self._api = collaborators
         self._store: Store = collaborators.store
         self._planner = planner
-
-    async def get(self, request: Request) -> Response:
-        if request.path_params["plural"] in KUMA_ONLY:
-            return await self._of_kuma_only(request)
-        kind, key = self._named(request)
-        reveals = _reveals(request, kind)
-        is_past = AT in request.query_params
-        stored = await (self._there_at(request, key) if is_past else self._there(request, key))
-        form, data = request.query_params.get("format", ""), stored.document.data
-        answer = await self._api.works.resources.json(
-            request, lambda _: _shown(payload(stored, kind, form, reveals=reveals), is_past), is_small=is_small(data)
-        )
-        if not is_past:  # what is written is based on what is there now
-            answer.headers["etag"] = etag(stored.revision)
-        if reveals:
-            answer.headers["cache-control"] = "no-store"
-            log.info("api.revealed", resource=str(key), **caller_of(request).traces)
-        return answer
-
-    async def listing(self, request: Request) -> Response:
-        """The resources of one mesh, of a global kind, or of a kind in all meshes."""
-        if request.path_params["plural"] in KUMA_ONLY:
-            return await self._of_kuma_only(request)
-        kind = self._kind(request)
-        mesh, is_past = request.path_params.get("mesh"), AT in request.query_params
-        contents = await (self._readable_at if is_past else self.readable)(request, mesh)
-
-        def answer(checkpoint: Checkpoint) -> dict[str, Any]:
-            part = page_of(contents, kind, mesh, request, checkpoint)
-            items = [_shown(universal(stored, kind), is_past) for stored in checked(part.items, checkpoint)]
-            return part.as_data(request.url, items) | (_untold(contents, kind, mesh, request) if is_past else {})
-
-        return await self._api.works.resources.json(request, answer)
-
-    async def _of_kuma_only(self, request: Request) -> Response:
-        """There is no resource of a type that Koguma has not: its lists are empty."""
-        plural, mesh = request.path_params["plural"], request.path_params.get("mesh")
-        name = request.path_params.get("name", OVERVIEW)
-        if mesh is not None:
-            await self._mesh_there(request, mesh)
-        if name != OVERVIEW:
-            raise not_found(KUMA_ONLY[plural], name, (), "Koguma does not have this type of Kuma's")
-        return JSONResponse({"total": 0, "items": [], "next": None})
-
-    async def readable(self, request: Request, mesh: str | None) -> Contents:
-        """Everything that is stored, or an answer that says that there is no such mesh."""
-        if mesh is not None:
-            await self._mesh_there(request, mesh)
-        return await self._api.contents(request)
-
-    async def _readable_at(self, request: Request, mesh: str | None) -> Contents:
-        """Everything that was stored at a revision, or an answer that says that there was no such mesh."""
-        contents = await contents_at(request, self._api)
-        meshes = await self._api.works.resources.do(request, lambda _: _names_of(contents, _MESH, ""))
-        if mesh is not None and mesh not in meshes:
-            must_be_known(contents, Key(_MESH, "", mesh))
-            raise not_found("Mesh", mesh, meshes)
-        return contents
-
-    async def _there_at(self, request: Request, key: Key) -> Stored:
-        contents = await self._readable_at(request, key.mesh or None)
-
-        def stored(_: Checkpoint) -> Stored:
-            for held in contents.stored:
-                if held.document.key == key:
-                    return held
-            must_be_known(contents, key)
-            raise not_found(key.type, key.name, _names_of(contents, key.type, key.mesh))
-
-        return await self._api.works.resources.do(request, stored)
-
-    async def there(self, request: Request, kind: Kind, mesh: str, name: str) -> Stored:
-        """One resource, or an answer with what is near."""
-        return await self._there(request, Key(kind.name, mesh, name))
+        self._reader = reader
 
     async def put(self, request: Request) -> Response:
         is_dry = is_dry_run(request)
         if not is_dry:
             must_be_writable(self._api)
-        _, key = self._named(request)
+        _, key = self._reader.named(request)
         must_be_for_people([key])
         documents = self._api.works.documents
         document = await document_of(request, documents, self._api.body_limit)
@@ -208,8 +121,8 @@ class ResourceHandler:
     async def _plan(
         self, request: Request, writes: Sequence[Put | Delete], outcomes: Sequence[Mapping[str, Any]]
     ) -> Response:
-        there = await self._stored(request) if is_looked_ahead(request) else {}
-        plan = await self._planner.answer(request, writes, there)
+        stored_by_key = await self._stored(request) if is_looked_ahead(request) else {}
+        plan = await self._planner.answer(request, writes, stored_by_key)
         return await self._api.works.resources.json(request, lambda _: {"resources": list(outcomes), **plan})
 
     async def _stored(self, request: Request) -> Mapping[Key, Stored]:
@@ -237,12 +150,12 @@ class ResourceHandler:
         is_dry = is_dry_run(request)
         if not is_dry:
             must_be_writable(self._api)
-        kind, key = self._named(request)
+        kind, key = self._reader.named(request)
         if is_trust_record(key):
             caller_of(request).must_be_administrator(f"delete {key}, which says whom proxies trust")
         if key.type == ROLLOUT_KIND:
             must_be_for_people([key])
-        stored = await self._there(request, key)
+        stored = await self._reader.existing(request, key)
         members = await self._members(stored.document, request) if kind.name == _MESH else []
         deletion = Delete(key, _owned(request, stored) or _based_on(request, stored))
         if is_dry:
@@ -284,7 +197,7 @@ class ResourceHandler:
 
     async def _to_write(self, document: Document, request: Request) -> tuple[Put, Stored | None]:
         """How a document is to be written now, and what is there. Raises `ApiError` if the caller may not."""
-        before = await self._held(request, document.key)
+        before = await self._reader.stored_or_none(request, document.key)
         caller = caller_of(request)
         known = None if before is None else before.document
         caller.must(decisions_on_sources(caller, self._api.kinds, document, known))
@@ -317,50 +230,6 @@ class ResourceHandler:
             raise invalid(_TITLE, faulty.findings())
         return read
 
-    def _kind(self, request: Request) -> Kind:
-        """The kind in the URL, by its plural name."""
-        plural = request.path_params["plural"]
-        in_mesh = "mesh" in request.path_params
-        if plural in KUMA_ONLY:
-            raise not_found("type of resource", plural, (), f"Koguma does not have Kuma's {KUMA_ONLY[plural]}")
-        kind = kind_of_plural(plural, self._api.kinds)
-        if kind is None or (in_mesh and kind.is_global):
-            known = (known.plural for known in self._api.kinds.values() if not (in_mesh and known.is_global))
-            raise not_found("type of resource", plural, known)
-        return kind
-
-    def _named(self, request: Request) -> tuple[Kind, Key]:
-        kind, mesh = self._kind(request), request.path_params.get("mesh", "")
-        if not kind.is_global and not mesh:
-            raise not_found("path", request.url.path, (), f"write /meshes/MESH/{kind.plural}/NAME")
-        return kind, Key(kind.name, mesh, request.path_params["name"])
-
-    async def _there(self, request: Request, key: Key) -> Stored:
-        stored = await self._held(request, key)
-        if stored is None:
-            raise not_found(key.type, key.name, await self._names(request, key.type, key.mesh))
-        return stored
-
-    async def _held(self, request: Request, key: Key) -> Stored | None:
-        """What is stored of a name, or an answer that says that there is no such mesh. It is read at one time."""
-        mesh = Key(_MESH, "", key.mesh)
-        stored_by_key = await self._store.find(key, mesh)
-        if key.mesh and mesh not in stored_by_key:
-            raise await self._no_mesh(request, key.mesh)
-        return stored_by_key.get(key)
-
-    async def _mesh_there(self, request: Request, mesh: str) -> None:
-        if await self._store.get(Key(_MESH, "", mesh)) is None:
-            raise await self._no_mesh(request, mesh)
-
-    async def _no_mesh(self, request: Request, mesh: str) -> ApiError:
-        return not_found("Mesh", mesh, await self._names(request, _MESH, ""), f"create it with PUT /meshes/{mesh}")
-
-    async def _names(self, request: Request, type_: str, mesh: str) -> Iterator[str]:
-        contents = await self._api.contents(request)
-        keys = (stored.document.key for stored in contents.stored)
-        return (key.name for key in keys if key.type == type_ and key.mesh == mesh)
-
     async def _members(self, mesh: Document, request: Request) -> list[Delete]:
         """What a Mesh takes with it: what it came with, as it came, and more only if the request says so."""
         contents, is_wanted = await self._api.contents(request), request.query_params.get("cascade") == "true"
@@ -378,32 +247,6 @@ class ResourceHandler:
         return await self._api.works.resources.do(request, members_of_mesh)
 
 
-def _names_of(contents: Contents, type_: str, mesh: str) -> list[str]:
-    keys = (stored.document.key for stored in contents.stored)
-    return [key.name for key in keys if key.type == type_ and key.mesh == mesh]
-
-
-def _shown(data: dict[str, Any], is_past: bool) -> dict[str, Any]:  # noqa: FBT001  # the only question there is
-    """A resource as it was has no date of its last change: the history has it."""
-    return {name: value for name, value in data.items() if not (is_past and name == "modificationTime")}
-
-
-def is_of_mesh(document: Document) -> bool:
-    """Whether nobody wrote a document, but a control plane did for a Mesh."""
-    is_own = is_made_here(document) or is_of_authority(document) or document.key.type == ROLLOUT_KIND
-    return is_initial(document) or is_own
-
-
-def derived_from(key: Key, before: Stored | None) -> int | None:
-    """The revision that a write must find, as what is noted of a proxy, or the engine of a Mesh, comes from it.
-
-    Of other kinds it may be any.
-    """
-    if key.type not in {_DATAPLANE, _MESH}:
-        return None
-    return ABSENT if before is None else before.revision
-
-
 def _stamped(document: Document, known: Document | None, request: Request) -> Document:
     """What is stored of a Dataplane: who registered it is in a header, and never in the document."""
     if owner := must_be_run(request.headers.get(OWNER_HEADER, ""), OWNER_HEADER):
@@ -416,24 +259,9 @@ def _is_of_run(request: Request, key: Key) -> bool:
     return key.type == _DATAPLANE and bool(request.headers.get(OWNER_HEADER))
 
 
-def must_be_run(owner: str, field: str) -> str:
-    """The id of a run of a proxy, which is written as a label of its Dataplane: nobody makes that invalid so."""
-    if not is_value(owner):
-        hint = "use letters and digits, 63 at most, as `koguma dp run` does"
-        raise bad_request(field, f"`{shortened(owner)}` is no id of a run of a proxy", hint)
-    return owner
-
-
 def _with_warnings(answer: Mapping[str, Any], warnings: Sequence[str]) -> dict[str, Any]:
     together = [*warnings, *answer.get("warnings", ())]
     return {**answer, "warnings": together} if together else dict(answer)
-
-
-def outcome_of(before: Stored | None, document: Document) -> str:
-    """What a write makes of a resource."""
-    if before is None:
-        return "Created"
-    return "Unchanged" if before.document == document else "Updated"
 
 
 def _violations(findings: Iterable[Finding]) -> list[Violation]:
@@ -457,65 +285,6 @@ def _owned(request: Request, stored: Stored) -> int | None:
     return stored.revision
 
 
-def page_of(contents: Contents, kind: Kind, mesh: str | None, request: Request, checkpoint: Checkpoint) -> Page[Stored]:
-    """One page of the resources of a kind, in a mesh or in all: those that the caller may read."""
-    accepts, caller = wanted(request.query_params), caller_of(request)
-    is_readable = cache(lambda mesh_or_name: caller.may_read(kind.name, mesh_or_name))
-    accepted = [
-        stored
-        for stored in checked(contents.stored, checkpoint)
-        if stored.document.key.type == kind.name
-        and mesh in {None, stored.document.key.mesh}
-        and is_readable(stored.document.key.name if kind.name == _MESH else stored.document.key.mesh)
-        and accepts(stored)
-    ]
-    return page(accepted, request.query_params, place_of)
-
-
-def _untold(contents: Contents, kind: Kind, mesh: str | None, request: Request) -> dict[str, Any]:
-    """What is left out of a list of the past because nobody knows how it was."""
-    caller = caller_of(request)
-    of_kind = (key for key in without_contents(contents) if key.type == kind.name and mesh in {None, key.mesh})
-    keys = [named(key) for key in of_kind if caller.may_read_key(key)]
-    return {"unreadable": keys} if keys else {}
-
-
-def _reveals(request: Request, kind: Kind) -> bool:
-    """Whether secrets are to be shown, which only administrators may ask for."""
-    if request.query_params.get("reveal") != "true" or not holds_secrets(kind):
-        return False
-    caller_of(request).must_be_administrator(f"read what is secret in a {kind.name}")
-    return True
-
-
-def must_be_writable(api: Collaborators) -> None:
-    if api.read_only:
-        raise read_only("this control plane is set to be read only (KUMA_API_SERVER_READ_ONLY)")
-
-
-def must_be_for_people(keys: Iterable[Key]) -> None:
-    """Check that the control plane alone does not write it: who could would have proxies trust anybody."""
-    keys = list(keys)
-    if any(key.type == ROLLOUT_KIND for key in keys):
-        hint = "`koguma apply --rollout` begins one, and `koguma rollout` pauses or aborts it"
-        raise ApiError(FORBIDDEN, "Access denied", f"the control plane alone writes a {ROLLOUT_KIND}; {hint}")
-    refusals = [
-        f"{key} says whom proxies trust, and the control plane alone writes it" for key in keys if is_trust_record(key)
-    ]
-    if refusals:
-        hint = "give the Mesh or the MeshIdentity another authority, and it follows"
-        faults = tuple(RequestFault("", refusal) for refusal in refusals[:TOLD])
-        raise ApiError(FORBIDDEN, "Access denied", f"{refusals[0]}; {hint}", faults)
-
-
-def read_only(reason: str) -> ApiError:
-    return ApiError(METHOD_NOT_ALLOWED, "Method not allowed", reason, headers={"allow": "GET, HEAD"})
-
-
-def conflict(reason: str) -> ApiError:
-    return ApiError(PRECONDITION_FAILED, "Conflict", reason)
-
-
 def _based_on(request: Request, before: Stored | None) -> int | None:
     """The revision that a write must find: of `If-Match` the one it names, of `If-None-Match: *` none."""
     if request.headers.get("if-none-match") == "*":
@@ -531,11 +300,6 @@ def _based_on(request: Request, before: Stored | None) -> int | None:
     if revision is None:
         raise bad_request("If-Match", f"`{shortened(wanted_tag)}` is no revision", "take the ETag of an answer")
     return revision
-
-
-def is_same(before: Stored | None, after: Document) -> bool:
-    """Whether a write changes nothing: documents are equal wherever they stand, and these stand in one place."""
-    return before is not None and before.document == after and before.document.source == after.source
 
 
 def _misplaced(document: Document, key: Key) -> Iterator[Violation]:

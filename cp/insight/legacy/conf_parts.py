@@ -30,7 +30,7 @@ _CLUSTER_HOOKS: Final = ("cluster", "endpoints", "arrange")
 
 
 @dataclass(frozen=True, slots=True)
-class ConfSpot:
+class ConfPart:
     """A part of a proxy where a conf holds."""
 
     policy: Policy[Any]
@@ -39,19 +39,19 @@ class ConfSpot:
     """Parts with equal keys are built alike from equal confs."""
 
     build: Build
-    spoken: str = ""
-    """What is spoken there."""
+    protocol: str = ""
+    """The protocol that is spoken there; empty for a part of a proxy as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
-class Spots:
+class ConfParts:
     """The parts of one proxy."""
 
     world: World
     policies: Policies
     proxy: CompiledProxy
 
-    def of_service(self, service: str) -> Iterator[ConfSpot]:
+    def of_service(self, service: str) -> Iterator[ConfPart]:
         """What a proxy has for a service that it calls by its tag, or to which its routes lead."""
         for result in self.proxy.proxy_class.outbounds.values():
             if is_by_tag(result.address.destination, service):
@@ -64,12 +64,12 @@ class Spots:
             if part.service is not None and is_by_tag(part.service, service):
                 yield from self._of_gateway_part(part)
 
-    def of_proxy(self) -> Iterator[ConfSpot]:
+    def of_proxy(self) -> Iterator[ConfPart]:
         """What a proxy has as a whole: each of its ports is a part. Of those that are built alike, one."""
         tasks = {(type(task.site), getattr(task.site, "protocol", ""), task.is_grpc): task for task in self._tasks()}
         for policy, conf in self._confs(of_proxy(rules_of(self.world, self.proxy.dataplane))):
             for key, task in tasks.items() if has_hook(policy, *CALL_HOOKS) else ():
-                yield ConfSpot(policy, conf, key, self._resolved(_of_task(task, policy)))
+                yield ConfPart(policy, conf, key, self._resolved(_of_task(task, policy)))
 
     def of_finished(self) -> Iterator[tuple[str, MergedConf]]:
         """The lists of changes to what is finished, by the kinds of policies that make them."""
@@ -81,7 +81,7 @@ class Spots:
         """The changes of finished resources that found something to change: the kind of policy, and the path."""
         return frozenset(used for fragment in fragments_of(self.proxy) for used in fragment.used)
 
-    def _of_outbound(self, result: OutboundResult) -> Iterator[ConfSpot]:
+    def _of_outbound(self, result: OutboundResult) -> Iterator[ConfPart]:
         outbound = result.outbound
         leads_somewhere = any(row.splits for row in outbound.routes)
         key = outbound.protocol, leads_somewhere, outbound.is_bound, bool(outbound.names), result.task.is_grpc
@@ -89,9 +89,9 @@ class Spots:
             for policy, conf in self._confs(effective):
                 if has_hook(policy, *CALL_HOOKS):
                     build = self._resolved(_of_task(result.task, policy))
-                    yield ConfSpot(policy, conf, key, build, outbound.protocol)
+                    yield ConfPart(policy, conf, key, build, outbound.protocol)
 
-    def _of_backend(self, backend: BackendResult) -> Iterator[ConfSpot]:
+    def _of_backend(self, backend: BackendResult) -> Iterator[ConfPart]:
         mesh, destination = self.proxy.dataplane.mesh, backend.destination
         protocol, caller = protocol_of(self.world, mesh, destination), self.proxy.proxy_class.caller
         sort = "cluster", protocol, caller.is_grpc, caller.is_gateway
@@ -100,14 +100,14 @@ class Spots:
                 endpoints = endpoints_of(self.world, mesh, destination)
                 build = self._resolved(of_cluster(policy, backend, endpoints, caller))
                 of_endpoints = (destination, caller) if has_hook(policy, "endpoints", "arrange") else ()
-                yield ConfSpot(policy, conf, (*sort, *of_endpoints), build, protocol)
+                yield ConfPart(policy, conf, (*sort, *of_endpoints), build, protocol)
 
-    def _of_gateway_part(self, part: GatewayPart) -> Iterator[ConfSpot]:
+    def _of_gateway_part(self, part: GatewayPart) -> Iterator[ConfPart]:
         """A row of a gateway that leads to one service. What leads to several has nothing of any."""
         for policy, conf in self._confs(part.effective):
             if can_act(policy, part):
                 key = part.chain.task.site, () if part.row is None else part.row.splits
-                yield ConfSpot(policy, conf, key, self._resolved(build_of(policy, part)), part.protocol)
+                yield ConfPart(policy, conf, key, self._resolved(build_of(policy, part)), part.protocol)
 
     def _confs(self, effective: Effective) -> Iterator[tuple[Policy[Any], MergedConf]]:
         of_kinds = ((self.policies[kind], conf) for kind, conf in effective.items() if kind in self.policies)

@@ -1,4 +1,4 @@
-"""`Scene`: what a translation looks at of a mesh beside the policies."""
+"""`MeshFacts`: what a translation looks at of a mesh beside the policies."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _USUAL: Final = "http"
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class MeshFacts:
     """What a translation looks at of a mesh beside the policies."""
 
     world: World
@@ -43,7 +43,7 @@ class Scene:
     @property
     def usual_protocol(self) -> str:
         """The protocol that most services speak."""
-        return max(Counter(sorted(self.services.values())).items(), key=lambda each: each[1], default=(_USUAL, 0))[0]
+        return max(Counter(sorted(self.services.values())).items(), key=lambda entry: entry[1], default=(_USUAL, 0))[0]
 
     @property
     def samples(self) -> Sequence[str]:
@@ -62,14 +62,14 @@ class Scene:
         return frozenset(resource.key for kind in kinds for resource in self.world.table(kind.name, self.mesh))
 
 
-def scene(world: World, mesh: str, policies: Policies, proxies: Iterable[CompiledProxy]) -> Scene:
-    """The scene of a mesh, from what its proxies are served."""
+def facts_of(world: World, mesh: str, policies: Policies, proxies: Iterable[CompiledProxy]) -> MeshFacts:
+    """The facts of a mesh, from what its proxies are served."""
     called = {destination for proxy in proxies for destination in _called(proxy)}
     carried = [dict(tags) for tags in sorted(_tags(world, mesh))]
     carried_names = {tags[SERVICE_TAG] for tags in carried if SERVICE_TAG in tags}
     names = carried_names | {destination.service for destination in called if not destination.is_real}
     services = {name: protocol_of(world, mesh, Destination(name)).value for name in sorted(names)}
-    return Scene(
+    return MeshFacts(
         world,
         mesh,
         services,
