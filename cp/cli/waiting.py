@@ -33,7 +33,7 @@ Timeout = Annotated[str, typer.Option("--timeout", metavar="DURATION", help="The
 
 TIMEOUT: Final = "30s"
 _FEW: Final = 5
-_EVERY: Final = 1.0
+_INTERVAL: Final = 1.0
 
 
 @dataclass(slots=True)
@@ -203,10 +203,10 @@ class _PrintProgress(Protocol):
 
 
 @contextmanager
-def progress_printer(every: float = _EVERY) -> Iterator[_PrintProgress]:
+def progress_printer(interval: float = _INTERVAL) -> Iterator[_PrintProgress]:
     """A progress bar on a terminal; elsewhere at most one line in so many seconds, also where nothing happens."""
     if not sys.stderr.isatty():
-        with _lines(every) as lines:
+        with _lines(interval) as lines:
             yield lines
         return
     from rich.console import Console  # noqa: PLC0415  # a bar is for a reader, and slow to load
@@ -225,10 +225,10 @@ def progress_printer(every: float = _EVERY) -> Iterator[_PrintProgress]:
 
 
 @contextmanager
-def _lines(every: float) -> Iterator[_PrintProgress]:
+def _lines(interval: float) -> Iterator[_PrintProgress]:
     lines = _Lines()
     # Beside the answer that is read: a control plane has nothing to say while a proxy says nothing.
-    thread = threading.Thread(target=lines.run, args=(every,), daemon=True)
+    thread = threading.Thread(target=lines.run, args=(interval,), daemon=True)
     thread.start()
     try:
         yield lines
@@ -248,8 +248,8 @@ class _Lines:
         answered = f"{_answered(progress)} of {progress['proxies']} proxies have answered; "
         self._newest = f"{answered if progress['proxies'] else ''}waiting {_awaited(progress, _FEW)}"
 
-    def run(self, every: float) -> None:
-        while not self.end.wait(every):
+    def run(self, interval: float) -> None:
+        while not self.end.wait(interval):
             if self._newest != self._printed:
                 self._printed = self._newest
                 typer.echo(self._printed, err=True)

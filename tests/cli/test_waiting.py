@@ -161,7 +161,7 @@ def test_whom_is_waited_for_is_told_also_while_nothing_happens(
         shown.append(capsys.readouterr().err)
         return "".join(shown) == line
 
-    with progress_printer(every=0.01) as print_progress:
+    with progress_printer(interval=0.01) as print_progress:
         print_progress({**DONE, **progress})
         eventually(is_told)
 
