@@ -15,7 +15,7 @@ import typer
 from cp.cli.findings import finding_lines
 from cp.client.client import Client
 from cp.client.problem import Problem
-from cp.model.duration import Duration
+from cp.model.duration import LONGEST_WAIT, Duration
 from cp.model.names import DEFAULT_MESH, Key, dataplane_key
 from cp.model.wording import few
 
@@ -29,7 +29,9 @@ Wait = Annotated[
         "expected back has what is stored.",
     ),
 ]
-Timeout = Annotated[str, typer.Option("--timeout", metavar="DURATION", help="The longest time to wait.")]
+Timeout = Annotated[
+    str, typer.Option("--timeout", metavar="DURATION", help="The longest time to wait, 10m at the most.")
+]
 
 TIMEOUT: Final = "30s"
 _FEW: Final = 5
@@ -58,6 +60,8 @@ def duration(text: str) -> Duration:
         raise Problem(f"--timeout: {error}", status=2) from None
     if parsed.nanoseconds <= 0:
         raise Problem(f"--timeout: `{text}` is no time to wait", status=2)
+    if parsed > LONGEST_WAIT:
+        raise Problem(f"--timeout: `{text}` is longer than {LONGEST_WAIT}", status=2)
     return parsed
 
 

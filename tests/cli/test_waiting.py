@@ -173,7 +173,7 @@ def test_the_command_that_shows_the_first_of_them_is_told_word_by_word(kind: str
     assert "koguma inspect instances" in concluded(have=2, **{kind: ["all of instance cp-3.example"]}).err
 
 
-@pytest.mark.parametrize("text", ["soon", "10", "0s", "-1s"])
+@pytest.mark.parametrize("text", ["soon", "10", "0s", "-1s", "601s"])
 def test_a_time_to_wait_that_is_none_is_refused_before_anything_is_written(
     koguma: Koguma, tmp_path: Path, text: str
 ) -> None:
