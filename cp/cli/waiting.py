@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import monotonic
@@ -77,23 +77,43 @@ def until_delivered(
         "resources": [_named(key) for key in written.keys],
         "wait": str(timeout),
     }
+    last = _last(client, question, timeout)
+    everybody = None if written.revisions or not _is_in_force(last) else _last(client, {"wait": str(timeout)}, timeout)
+    late = [] if everybody is None else _late(everybody, written)
+    if report is not None:
+        report({**last, "waiting": late} if late else last)
+    milliseconds = (monotonic() - written.began) * 1000
+    conclude(last, max(written.revisions, default=0), timeout, milliseconds, err=report is not None)
+    if everybody is not None:
+        _report_all_proxies(everybody, err=report is not None)
+    _must_have_answered(late, timeout)
+
+
+def _last(client: Client, question: Data, timeout: Duration) -> Data:
+    """The last line of an answer, of which the others are progress; empty if the control plane ended before it."""
     last: Data = {}
     with progress_printer() as print_progress:
         for last in client.lines("/_delivery", question, timeout.seconds):
             if not last["done"]:
                 print_progress(last)
-    if report is not None:
-        report(last)
-    milliseconds = (monotonic() - written.began) * 1000
-    conclude(last, max(written.revisions, default=0), timeout, milliseconds, err=report is not None)
-    if not written.revisions:
-        _report_all_proxies(client, timeout, err=report is not None)
+    return last
 
 
-def _report_all_proxies(client: Client, timeout: Duration, *, err: bool) -> None:
+def _is_in_force(last: Data) -> bool:
+    missing = ("refusing", "failed", "waiting", "unknown")
+    return bool(last.get("done")) and not any(last.get(name) for name in missing)
+
+
+def _late(everybody: Data, written: WrittenResources) -> list[str]:
+    """Who has not answered. It may be an earlier write of the same resources that they lack."""
+    meshes = {key.name if key.type == "Mesh" else key.mesh for key in written.keys}
+    waiting: Iterable[str] = everybody.get("waiting", ())
+    return [proxy for proxy in waiting if "" in meshes or dataplane_key(proxy).mesh in meshes or " " in proxy]
+
+
+def _report_all_proxies(last: Data, *, err: bool) -> None:
     """After a command that changed nothing: print whether all proxies have accepted their configuration."""
-    *_, last = ({}, *client.lines("/_delivery", {"wait": str(timeout)}, timeout.seconds))
-    if "proxies" not in last:
+    if not last.get("done"):
         raise Problem("the control plane ended before every proxy had answered")
     if not last["proxies"]:
         typer.echo("unchanged; no proxy is connected", err=err)
@@ -173,9 +193,7 @@ def _raise_for(last: Data, timeout: Duration) -> None:
         message = "by a fault of the control plane, some part of it could not be made"
         raise Problem(f"{message} for {few(failed, _FEW)}", hint)
     held = last.get("held", ())
-    if waiting := [name for name in last["waiting"] if name not in held]:
-        hint = f"The change is stored and will be sent to them. See {_look_at(waiting)}."
-        raise Problem(f"not within {timeout}: {few(waiting, _FEW)} {_have(waiting)} not answered", hint)
+    _must_have_answered([name for name in last["waiting"] if name not in held], timeout)
     if held:
         hint = "What is stored is not what they are served. See koguma rollout show."
         served = f"{few(held, _FEW)} {'is' if len(held) == 1 else 'are'} served what a rollout proposes in its place"
@@ -187,6 +205,12 @@ def _raise_for(last: Data, timeout: Duration) -> None:
             f"give it a longer --timeout. See {_look_at(unknown)}."
         )
         raise Problem(f"not known within {timeout} what {few(unknown, _FEW)} {_have(unknown)}", hint)
+
+
+def _must_have_answered(waiting: Sequence[str], timeout: Duration) -> None:
+    if waiting:
+        hint = f"The change is stored and will be sent to them. See {_look_at(waiting)}."
+        raise Problem(f"not within {timeout}: {few(waiting, _FEW)} {_have(waiting)} not answered", hint)
 
 
 def _look_at(waiting: Iterable[str]) -> str:

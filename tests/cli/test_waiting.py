@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from typer.testing import CliRunner
 
 from cp.cli.reporting import reporting_problems
 from cp.cli.waiting import WrittenResources, conclude, duration, progress_printer, until_delivered
+from cp.client.problem import Problem
+from cp.model.names import Key
 from tests.api.samples import TIMEOUT_YAML, dataplane
 from tests.cli.conftest import Ended, Koguma
 from tests.cli.test_resources import written
@@ -227,6 +230,28 @@ def test_what_changes_nothing_says_how_many_have_all(
     until_delivered(client, WrittenResources(), duration("1s"))
 
     assert capsys.readouterr().out == line
+
+
+@pytest.mark.parametrize(
+    ("key", "is_late"),
+    [
+        (Key("MeshTimeout", "default", "slow"), True),
+        (Key("Mesh", "", "default"), True),
+        (Key("HostnameGenerator", "", "local"), True),
+        (Key("MeshTimeout", "shop", "slow"), False),
+    ],
+)
+def test_what_changes_nothing_fails_while_a_proxy_of_the_mesh_has_not_answered(
+    capsys: pytest.CaptureFixture[str], key: Key, *, is_late: bool
+) -> None:
+    client: Any = Answers({"proxies": 0, "have": 0}, {"have": 2, "waiting": ["default.a"]})
+    written, reports = WrittenResources(keys=[key]), list[Any]()
+
+    with pytest.raises(Problem, match=r"not within 1s: default\.a has not answered") if is_late else nullcontext():
+        until_delivered(client, written, duration("1s"), reports.append)
+
+    assert [report["waiting"] for report in reports] == [["default.a"] if is_late else []]
+    assert capsys.readouterr().err == "unchanged; 2 of 3 connected proxies have what they should have\n"
 
 
 def test_without_proxies_nobody_is_waited_for(koguma: Koguma, tmp_path: Path) -> None:
