@@ -21,16 +21,12 @@ from cp.api.delivery_data import progress_data
 from cp.api.errors import bad_request
 from cp.api.numbers import LARGEST, natural, shortened
 from cp.api.rollouts import rollout_sentences
-from cp.model.duration import Duration
+from cp.model.duration import LONGEST_WAIT, Duration
 from cp.model.names import Key, dataplane_key
 from cp.resources.assignment import is_held
 from cp.resources.world import World
 from cp.serving.delivery import ChangeProgress
 from cp.serving.instances.returns import ReturnWatch, WholeProgress, whole_progress
-
-LONGEST: Final = 600.0
-"""Seconds that a request may wait."""
-
 
 _LARGEST_BODY: Final = 1024 * 1024
 """Bytes of a question: some thousand resources have room in it, and it is read in a few milliseconds."""
@@ -185,6 +181,6 @@ def seconds_of(text: str) -> float:
         wait = Duration.parse(text)
     except ValueError as error:
         raise bad_request("wait", str(error)) from None
-    if not 0 <= wait.seconds <= LONGEST:
-        raise bad_request("wait", f"`{text}` is not between 0s and {Duration(int(LONGEST) * 10**9)}")
+    if not 0 <= wait.seconds <= LONGEST_WAIT.seconds:
+        raise bad_request("wait", f"`{text}` is not between 0s and {LONGEST_WAIT}")
     return wait.seconds

@@ -20,11 +20,12 @@ from starlette.types import Receive, Scope, Send
 from cp.api.authentication import Authentication
 from cp.api.caller import caller_of
 from cp.api.collaborators import Collaborators
-from cp.api.delivery import LONGEST, seconds_of
+from cp.api.delivery import seconds_of
 from cp.api.errors import STOPPING, UNAVAILABLE, ApiError, stopping
 from cp.api.feed_reader import FeedPlace, FeedReader, FeedSources, event
 from cp.api.feed_shares import FeedShares
 from cp.api.requirements import REQUIREMENTS, decisions
+from cp.model.duration import LONGEST_WAIT
 from cp.serving.instances.fleet import EVERY, Fleet
 
 PATH: Final = "/_feed"
@@ -65,7 +66,7 @@ class FeedHandler:
             raise ApiError(
                 UNAVAILABLE, "Not ready", "the store is being read, and nothing is served yet", headers=_RETRY
             )
-        wait = seconds_of(request.query_params.get("wait", f"{LONGEST:g}s"))
+        wait = seconds_of(request.query_params.get("wait", str(LONGEST_WAIT)))
         since = request.headers.get("last-event-id") or request.query_params.get("since")
         place = None if since is None else FeedPlace.parse(since)
         reader = FeedReader(caller_of(request), self._sources, place)

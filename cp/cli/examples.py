@@ -146,7 +146,7 @@ EXAMPLES: Final[Mapping[tuple[str, ...], _Examples]] = {
         ("restore --config /etc/koguma/koguma.yaml monday.db --replace", "Put a backup in its place, and keep it."),
     ),
     ("store", "copy"): _examples(
-        ("store copy sqlite:///koguma.db postgresql://db.example/koguma", "Move from a file to a database."),
+        ("store copy sqlite:///koguma.db postgresql://koguma@db.example/mesh", "Move from a file to a database."),
     ),
     ("generate", "dataplane-token"): _examples(
         ("generate dataplane-token --name web-1 --valid-for 720h > web.token", "For one proxy, good for a month."),

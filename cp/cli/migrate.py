@@ -170,7 +170,7 @@ def report(moved: Migration) -> Iterator[str]:
     """What a migration comes to, for people."""
     proxies = len(moved.proxies)
     yield f"mesh {moved.mesh}: {proxies} {'proxy' if proxies == 1 else 'proxies'} compared"
-    yield from _section("replaced", _replaced(moved))
+    yield from _section("replaced", _replaced(moved), "nothing")
     yield from _section("stays", (f"{group.kind}: {group.reason}" for group in moved.kept))
     yield from _section("look at", (note for translation in moved.translations for note in translation.notes))
     in_names = [difference for difference in moved.differences if difference.in_names_alone]

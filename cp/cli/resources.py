@@ -56,8 +56,9 @@ def apply(  # noqa: PLR0913  # an option each
     Files that are too large for one request are written in several, one after the other; with --prune and --rollout
     there is always one request.
 
-    With --wait it ends with status 0 once every connected proxy that the change affects has accepted it. If a proxy
-    rejects it or does not answer in time, it prints the reason and ends with status 1.
+    With --wait it ends with status 0 once every connected proxy that the change affects has accepted it. Proxies that
+    are expected back are waited for too: they were there a moment ago, or a control plane has just begun or gone. If a
+    proxy rejects it, or it is not known in time what a proxy has, it prints the reason and ends with status 1.
 
     With --rollout some proxies are served the change before anything is stored. The command ends with status 0 once
     the change is stored for all, and with 1 if the rollout went back. Ctrl-C leaves the rollout under way: see

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import monotonic
@@ -14,20 +15,27 @@ import typer
 from cp.cli.findings import finding_lines
 from cp.client.client import Client
 from cp.client.problem import Problem
-from cp.model.duration import Duration
-from cp.model.names import Key
+from cp.model.duration import LONGEST_WAIT, Duration
+from cp.model.names import DEFAULT_MESH, Key, dataplane_key
 from cp.model.wording import few
 
 Data = Mapping[str, Any]
 
 Wait = Annotated[
-    bool, typer.Option("--wait", help="Wait until every connected proxy that the change affects has accepted it.")
+    bool,
+    typer.Option(
+        "--wait",
+        help="Wait until every connected proxy that the change affects has accepted it, and every proxy that is "
+        "expected back has what is stored.",
+    ),
 ]
-Timeout = Annotated[str, typer.Option("--timeout", metavar="DURATION", help="The longest time to wait.")]
+Timeout = Annotated[
+    str, typer.Option("--timeout", metavar="DURATION", help="The longest time to wait, 10m at the most.")
+]
 
 TIMEOUT: Final = "30s"
 _FEW: Final = 5
-_EVERY: Final = 1.0
+_INTERVAL: Final = 1.0
 
 
 @dataclass(slots=True)
@@ -52,6 +60,8 @@ def duration(text: str) -> Duration:
         raise Problem(f"--timeout: {error}", status=2) from None
     if parsed.nanoseconds <= 0:
         raise Problem(f"--timeout: `{text}` is no time to wait", status=2)
+    if parsed > LONGEST_WAIT:
+        raise Problem(f"--timeout: `{text}` is longer than {LONGEST_WAIT}", status=2)
     return parsed
 
 
@@ -67,23 +77,43 @@ def until_delivered(
         "resources": [_named(key) for key in written.keys],
         "wait": str(timeout),
     }
+    last = _last(client, question, timeout)
+    everybody = None if written.revisions or not _is_in_force(last) else _last(client, {"wait": str(timeout)}, timeout)
+    late = [] if everybody is None else _late(everybody, written)
+    if report is not None:
+        report({**last, "waiting": late} if late else last)
+    milliseconds = (monotonic() - written.began) * 1000
+    conclude(last, max(written.revisions, default=0), timeout, milliseconds, err=report is not None)
+    if everybody is not None:
+        _report_all_proxies(everybody, err=report is not None)
+    _must_have_answered(late, timeout)
+
+
+def _last(client: Client, question: Data, timeout: Duration) -> Data:
+    """The last line of an answer, of which the others are progress; empty if the control plane ended before it."""
     last: Data = {}
     with progress_printer() as print_progress:
         for last in client.lines("/_delivery", question, timeout.seconds):
             if not last["done"]:
                 print_progress(last)
-    if report is not None:
-        report(last)
-    milliseconds = (monotonic() - written.began) * 1000
-    conclude(last, max(written.revisions, default=0), timeout, milliseconds, err=report is not None)
-    if not written.revisions:
-        _report_all_proxies(client, timeout, err=report is not None)
+    return last
 
 
-def _report_all_proxies(client: Client, timeout: Duration, *, err: bool) -> None:
+def _is_in_force(last: Data) -> bool:
+    missing = ("refusing", "failed", "waiting", "unknown")
+    return bool(last.get("done")) and not any(last.get(name) for name in missing)
+
+
+def _late(everybody: Data, written: WrittenResources) -> list[str]:
+    """Who has not answered. It may be an earlier write of the same resources that they lack."""
+    meshes = {key.name if key.type == "Mesh" else key.mesh for key in written.keys}
+    waiting: Iterable[str] = everybody.get("waiting", ())
+    return [proxy for proxy in waiting if "" in meshes or dataplane_key(proxy).mesh in meshes or " " in proxy]
+
+
+def _report_all_proxies(last: Data, *, err: bool) -> None:
     """After a command that changed nothing: print whether all proxies have accepted their configuration."""
-    *_, last = ({}, *client.lines("/_delivery", {"wait": str(timeout)}, timeout.seconds))
-    if "proxies" not in last:
+    if not last.get("done"):
         raise Problem("the control plane ended before every proxy had answered")
     if not last["proxies"]:
         typer.echo("unchanged; no proxy is connected", err=err)
@@ -159,13 +189,11 @@ def _raise_for(last: Data, timeout: Duration) -> None:
         hint = "The change is stored. These proxies keep the version that they accepted before; the rest is in force."
         raise Problem(f"{few(refusing, _FEW)} {'refuses' if len(refusing) == 1 else 'refuse'}{whose}", hint)
     if failed := last["failed"]:
-        hint = "The rest is in force. koguma inspect dataplane NAME shows what is served instead. Please report it."
+        hint = f"The rest is in force. {_look_at(failed)} shows what is served instead. Please report it."
         message = "by a fault of the control plane, some part of it could not be made"
         raise Problem(f"{message} for {few(failed, _FEW)}", hint)
     held = last.get("held", ())
-    if waiting := [name for name in last["waiting"] if name not in held]:
-        hint = "The change is stored and will be sent to them. See koguma inspect dataplane NAME."
-        raise Problem(f"not within {timeout}: {few(waiting, _FEW)} {_have(waiting)} not answered", hint)
+    _must_have_answered([name for name in last["waiting"] if name not in held], timeout)
     if held:
         hint = "What is stored is not what they are served. See koguma rollout show."
         served = f"{few(held, _FEW)} {'is' if len(held) == 1 else 'are'} served what a rollout proposes in its place"
@@ -173,9 +201,25 @@ def _raise_for(last: Data, timeout: Duration) -> None:
     if unknown := last.get("unknown", ()):
         hint = (
             "It is stored, and whoever connects gets it. A control plane has just begun or gone, or they were there "
-            "until a moment ago, or refuse something. See koguma inspect dataplane NAME."
+            "until a moment ago, or refuse something. Within a minute it is known who stays away: repeat it then, or "
+            f"give it a longer --timeout. See {_look_at(unknown)}."
         )
         raise Problem(f"not known within {timeout} what {few(unknown, _FEW)} {_have(unknown)}", hint)
+
+
+def _must_have_answered(waiting: Sequence[str], timeout: Duration) -> None:
+    if waiting:
+        hint = f"The change is stored and will be sent to them. See {_look_at(waiting)}."
+        raise Problem(f"not within {timeout}: {few(waiting, _FEW)} {_have(waiting)} not answered", hint)
+
+
+def _look_at(waiting: Iterable[str]) -> str:
+    """The command that shows the first of those proxies; of all that an instance serves, none is named."""
+    proxy = next((name for name in waiting if " " not in name), "")
+    if not proxy:
+        return "koguma inspect instances"
+    key = dataplane_key(proxy)
+    return f"koguma inspect dataplane {key.name}" + ("" if key.mesh == DEFAULT_MESH else f" --mesh {key.mesh}")
 
 
 def _have(names: Collection[str]) -> str:
@@ -187,37 +231,68 @@ class _PrintProgress(Protocol):
 
 
 @contextmanager
-def progress_printer() -> Iterator[_PrintProgress]:
-    """A progress bar on a terminal; elsewhere at most one line per second."""
+def progress_printer(interval: float = _INTERVAL) -> Iterator[_PrintProgress]:
+    """A progress bar on a terminal; elsewhere at most one line in so many seconds, also where nothing happens."""
     if not sys.stderr.isatty():
-        yield _Lines()
+        with _lines(interval) as lines:
+            yield lines
         return
     from rich.console import Console  # noqa: PLC0415  # a bar is for a reader, and slow to load
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415  # the same
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("waiting for proxies", total=None)
+        task = bar.add_task("waiting", total=None)
 
         def print_progress(progress: Data, /) -> None:
             refused = len(progress["refusing"])
-            description = "waiting for proxies" + (f", {refused} refused" if refused else "")
+            description = f"waiting {_awaited(progress, 1)}" + (f", {refused} refused" if refused else "")
             bar.update(task, description=description, total=progress["proxies"], completed=_answered(progress))
 
         yield print_progress
 
 
+@contextmanager
+def _lines(interval: float) -> Iterator[_PrintProgress]:
+    lines = _Lines()
+    # Beside the answer that is read: a control plane has nothing to say while a proxy says nothing.
+    thread = threading.Thread(target=lines.run, args=(interval,), daemon=True)
+    thread.start()
+    try:
+        yield lines
+    finally:
+        lines.end.set()
+        thread.join()
+
+
 class _Lines:
-    """Prints a line when more proxies have answered, at most once per second."""
+    """Says whom is waited for, whenever that is something else."""
 
     def __init__(self) -> None:
-        self._at, self._answered = monotonic(), 0
+        self.end = threading.Event()
+        self._newest = self._printed = ""
 
     def __call__(self, progress: Data, /) -> None:
-        answered = _answered(progress)
-        if answered > self._answered and monotonic() - self._at >= _EVERY:
-            self._at, self._answered = monotonic(), answered
-            typer.echo(f"{answered} of {progress['proxies']} proxies have answered", err=True)
+        answered = f"{_answered(progress)} of {progress['proxies']} proxies have answered; "
+        self._newest = f"{answered if progress['proxies'] else ''}waiting {_awaited(progress, _FEW)}"
+
+    def run(self, interval: float) -> None:
+        while not self.end.wait(interval):
+            if self._newest != self._printed:
+                self._printed = self._newest
+                typer.echo(self._printed, err=True)
+
+
+def _awaited(progress: Data, most: int) -> str:
+    """Whom is waited for: those that were sent it, and those of whom nobody can say yet what they have."""
+    waiting, unknown = progress["waiting"], progress.get("unknown", ())
+    unnamed = progress.get("missing", 0) - len(waiting) - len(unknown)
+    parts = (
+        f"for {few(waiting, most)}" if waiting else "",
+        f"to know what {few(unknown, most)} {_have(unknown)}" if unknown else "",
+        f"for {unnamed} in meshes that you may not look into" if unnamed > 0 else "",
+    )
+    return ", and ".join(filter(None, parts)) or "for the control plane"
 
 
 def _answered(progress: Data) -> int:

@@ -99,3 +99,7 @@ def _decimal(nanoseconds: int, unit: str) -> str:
     digits = len(str(_UNITS[unit])) - 1
     fraction = f"{remainder:0{digits}d}".rstrip("0")
     return f"{whole}.{fraction}{unit}" if fraction else f"{whole}{unit}"
+
+
+LONGEST_WAIT: Final = Duration(600 * _UNITS["s"])
+"""For which a question may wait for proxies to answer, or for something to happen."""

@@ -319,7 +319,8 @@ class TrustKeeper:
             return None
         enabled = self._as_trusted_before(owner, owner.enabled(world, authority))
         step, root = step_of(record, enabled), record.root(enabled.fingerprint)
-        since = self._clock() if root is None else root.since
+        # What is not trusted, or not needed before, is trusted from now on.
+        since = self._clock() if root is None or root.until is not None else root.since
         return None if step is None else TrustMove(owner.resource, owner.place, step, enabled.backend, since)
 
     def _with_proxies(self, move: TrustMove, standings: Sequence[ProxyStanding]) -> TrustMove:

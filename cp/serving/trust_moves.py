@@ -166,7 +166,7 @@ def step_of(record: TrustRecord, enabled: EnabledAuthority) -> TrustStep | None:
     """What comes next, or has come last; None where nothing moves."""
     if record.signer != enabled.fingerprint:
         return TrustStep.SIGNS
-    if not record.callers:
+    if not record.callers and enabled.is_permissive:
         return TrustStep.CALLERS_WAIT
     was_rotated = any(root.until is not None for root in record.roots)
     return TrustStep.IS_PASSED if enabled.is_permissive or was_rotated else None

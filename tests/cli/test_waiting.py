@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,13 @@ import typer
 from typer.testing import CliRunner
 
 from cp.cli.reporting import reporting_problems
-from cp.cli.waiting import WrittenResources, conclude, duration, until_delivered
+from cp.cli.waiting import WrittenResources, conclude, duration, progress_printer, until_delivered
+from cp.client.problem import Problem
+from cp.model.names import Key
 from tests.api.samples import TIMEOUT_YAML, dataplane
 from tests.cli.conftest import Ended, Koguma
 from tests.cli.test_resources import written
+from tests.support.waiting import eventually
 
 DONE: dict[str, Any] = {
     "revision": 7,
@@ -131,12 +135,48 @@ def test_on_a_terminal_there_is_a_bar_and_elsewhere_none() -> None:
     os.close(terminal)
     elsewhere = subprocess.run([sys.executable, "-c", BAR], capture_output=True, check=True, timeout=60)
 
-    assert "waiting for proxies, 1 refused" in shown
+    assert "waiting for p, 1 refused" in shown
     assert "11/12" in shown
     assert elsewhere.stderr == b""
 
 
-@pytest.mark.parametrize("text", ["soon", "10", "0s", "-1s"])
+@pytest.mark.parametrize(
+    ("progress", "line"),
+    [
+        ({"have": 2, "waiting": ["default.a"]}, "2 of 3 proxies have answered; waiting for default.a\n"),
+        ({"proxies": 0, "unknown": ["default.a"]}, "waiting to know what default.a has\n"),
+        (
+            {"waiting": ["default.a"], "unknown": ["default.b", "default.c"], "missing": 7},
+            (
+                "2 of 3 proxies have answered; waiting for default.a, and to know what default.b, default.c have, "
+                "and for 4 in meshes that you may not look into\n"
+            ),
+        ),
+        ({"proxies": 0}, "waiting for the control plane\n"),
+    ],
+)
+def test_whom_is_waited_for_is_told_also_while_nothing_happens(
+    capsys: pytest.CaptureFixture[str], progress: dict[str, Any], line: str
+) -> None:
+    shown: list[str] = []
+
+    def is_told() -> bool:
+        shown.append(capsys.readouterr().err)
+        return "".join(shown) == line
+
+    with progress_printer(interval=0.01) as print_progress:
+        print_progress({**DONE, **progress})
+        eventually(is_told)
+
+
+@pytest.mark.parametrize("kind", ["waiting", "unknown", "failed"])
+def test_the_command_that_shows_the_first_of_them_is_told_word_by_word(kind: str) -> None:
+    assert "koguma inspect dataplane web-1 --mesh shop" in concluded(have=2, **{kind: ["shop.web-1", "shop.b"]}).err
+    assert "koguma inspect dataplane web.1" in concluded(have=2, **{kind: ["default.web.1"]}).err
+    assert "koguma inspect instances" in concluded(have=2, **{kind: ["all of instance cp-3.example"]}).err
+
+
+@pytest.mark.parametrize("text", ["soon", "10", "0s", "-1s", "601s"])
 def test_a_time_to_wait_that_is_none_is_refused_before_anything_is_written(
     koguma: Koguma, tmp_path: Path, text: str
 ) -> None:
@@ -190,6 +230,28 @@ def test_what_changes_nothing_says_how_many_have_all(
     until_delivered(client, WrittenResources(), duration("1s"))
 
     assert capsys.readouterr().out == line
+
+
+@pytest.mark.parametrize(
+    ("key", "is_late"),
+    [
+        (Key("MeshTimeout", "default", "slow"), True),
+        (Key("Mesh", "", "default"), True),
+        (Key("HostnameGenerator", "", "local"), True),
+        (Key("MeshTimeout", "shop", "slow"), False),
+    ],
+)
+def test_what_changes_nothing_fails_while_a_proxy_of_the_mesh_has_not_answered(
+    capsys: pytest.CaptureFixture[str], key: Key, *, is_late: bool
+) -> None:
+    client: Any = Answers({"proxies": 0, "have": 0}, {"have": 2, "waiting": ["default.a"]})
+    written, reports = WrittenResources(keys=[key]), list[Any]()
+
+    with pytest.raises(Problem, match=r"not within 1s: default\.a has not answered") if is_late else nullcontext():
+        until_delivered(client, written, duration("1s"), reports.append)
+
+    assert [report["waiting"] for report in reports] == [["default.a"] if is_late else []]
+    assert capsys.readouterr().err == "unchanged; 2 of 3 connected proxies have what they should have\n"
 
 
 def test_without_proxies_nobody_is_waited_for(koguma: Koguma, tmp_path: Path) -> None:

@@ -288,6 +288,22 @@ def test_callers_that_wait_name_who_has_no_certificate_and_that_there_is_no_end(
     run(test)
 
 
+def test_who_switches_mtls_on_again_is_told_nothing_of_the_time_before() -> None:
+    async def test(rig: Rig) -> None:
+        rig.show(IN_SYNC)
+        await rig.write(PROXY, mesh())
+        await rig.write(PLAIN)
+        rig.now = NOW + 100
+        await rig.store.write(Put(mesh()))
+        assert await told(rig) == []  # with STRICT callers wait for nobody
+
+        await rig.store.write(Put(mesh(mode="PERMISSIVE")))
+        expected = "callers speak TLS as soon as every proxy has its certificate, not before 2027-01-15 08:01:50 UTC"
+        assert await told(rig) == [expected]
+
+    run(test)
+
+
 def test_a_proxy_that_is_away_is_waited_for_and_then_passed_over_and_named_both_times() -> None:
     async def test(rig: Rig) -> None:
         rig.show(IN_SYNC)

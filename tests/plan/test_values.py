@@ -12,6 +12,7 @@ from cp.model.document import Document
 from cp.policies import kinds
 from cp.resources.world import World
 from cp.translate.compiler import Compiler
+from tests.identity.meshes import mesh, record
 from tests.random_mesh import MESH, document
 from tests.snapshots import policies
 from tests.test_incremental import edge, route_at_edge
@@ -25,11 +26,34 @@ def values(before: list[Document], *changed: Document) -> Iterator[tuple[str, li
     changes = {each.key: each for each in changed}
     planned = world.next(changes, 1)
     assert all(planned.get(key) is not None for key in changes), [str(finding) for finding in planned.findings]
-    for mesh in mesh_plans(PlanScope(world, planned, changes, ["default"]), Compiler(policies()), decoded):
-        for difference in mesh.differences:
+    for plan in mesh_plans(PlanScope(world, planned, changes, ["default"]), Compiler(policies()), decoded):
+        for difference in plan.differences:
             for field in difference.told_fields.fields:
                 behind = (value for place in field.values for value in difference.told_fields.values[place])
                 yield field.path.rpartition(".")[2], list(dict.fromkeys(_named(behind)))
+
+
+def causes(before: list[Document], *changed: Document) -> Iterator[tuple[str, list[str]]]:
+    """The name of each changed resource, with the documents from which it follows."""
+    world, changes = World.of(before, kinds(policies())), {each.key: each for each in changed}
+    scope = PlanScope(world, world.next(changes, 1), changes, ["default"])
+    for plan in mesh_plans(scope, Compiler(policies()), decoded):
+        for difference in plan.differences:
+            yield difference.resource.name, [key.type for key in difference.causes]
+
+
+def test_what_no_value_explains_follows_from_the_mesh_too_where_a_policy_changes_beside_it() -> None:
+    def edited(timeout_of_requests: str) -> Document:
+        return timeout(
+            "t", {"kind": "Mesh"}, {"connectionTimeout": "2s", "http": {"requestTimeout": timeout_of_requests}}
+        )
+
+    before = [MESH, proxy(), edited("3s"), record("AAAA")]
+    switched_on = causes(before, mesh(mode="STRICT"), edited("4s"))
+
+    cluster, route_table = (behind for name, behind in switched_on if name == "web")
+    assert (cluster, route_table) == (["MeshTimeout", "Mesh"], ["MeshTimeout"])
+    assert all(behind == ["MeshTimeout"] for _, behind in causes(before, edited("4s")))
 
 
 def _named(changes: Iterable[ValueChange]) -> Iterator[str]:

@@ -347,6 +347,22 @@ def connect_timeout_patch(mark: str) -> Document:
     return document("MeshProxyPatch", "patch", spec={"default": {"appendModifications": [{"cluster": change}]}})
 
 
+def test_who_does_not_answer_soon_is_told_of_once() -> None:
+    async def test(course: Course) -> None:
+        for client in course.clients.values():
+            client.answers = False
+        await course.begin(timeout(3))
+        await course.sweep()
+        assert (await course.sweep(later=5)).reason is None
+        spec = await course.sweep(later=1)
+        assert (spec.state, (spec.reason or "").startswith("not answered within 5 s: web-")) == ("Going", True)
+        revision = await course.rig.store.revision()
+        await course.sweep(later=1)
+        assert await course.rig.store.revision() == revision
+
+    in_a_mesh(test)
+
+
 def test_who_does_not_answer_in_time_brings_it_back() -> None:
     async def test(course: Course) -> None:
         for client in course.clients.values():

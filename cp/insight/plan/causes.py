@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from cp.insight.plan.model import ValueChange
 from cp.insight.sources import ResourceSource
@@ -12,6 +13,9 @@ from cp.model.names import Key
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.translate.change_scope import names_of_services
+
+_OF_ALL: Final = frozenset({"Mesh", "MeshIdentity", "MeshTrust"})
+"""The kinds that reach whole proxies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +32,16 @@ class ChangedDocuments:
         return cls(tuple(sorted(reaching)), worlds)
 
     def behind(
-        self, proxies: Collection[Key], sources: Iterable[ResourceSource], values: Iterable[ValueChange]
+        self,
+        proxies: Collection[Key],
+        sources: Iterable[ResourceSource],
+        values: Iterable[ValueChange],
+        *,
+        is_explained: bool = True,
     ) -> tuple[Key, ...]:
         """Those from which a difference follows: all that are no policies, or simply all, where none can be told.
 
-        Those that set a value of it come first.
+        Those that set a value of it come first. `is_explained`: all of it follows from values.
         """
         sources, setters = tuple(sources), {*_setters(values)}
         policies = {*setters, *(origin.policy for source in sources for origin in source.structure)}
@@ -41,6 +50,8 @@ class ChangedDocuments:
         behind = [key for key in self.keys if key in named or not names.isdisjoint(self._names(key))]
         behind.sort(key=lambda key: key not in setters)
         no_policies = [key for key in self.keys if not self._is_policy(key)]
+        if not is_explained and all(map(self._is_policy, behind)):  # such as TLS, by which no resource names its Mesh
+            behind += [key for key in no_policies if key.type in _OF_ALL]
         return tuple(behind or no_policies or self.keys)
 
     def _names(self, key: Key) -> Iterator[Name]:

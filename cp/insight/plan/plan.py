@@ -115,7 +115,8 @@ def _difference(
     told_fields = finder.fields(change, made_of)
     sources = [source for source in (made_of.before, made_of.after) if source is not None]
     values = list(chain.from_iterable(told_fields.values)) or list(made_of.changes)
-    causes = documents.behind(proxies, sources, values)
+    is_explained = len(sources) == 1 or all(field.values for field in told_fields.fields)
+    causes = documents.behind(proxies, sources, values, is_explained=is_explained)
     return PlannedDifference(change, proxies, told_fields, causes, drain(change, finder.decode))
 
 

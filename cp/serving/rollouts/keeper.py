@@ -46,6 +46,9 @@ _SELDOM: Final = 5.0
 PATIENCE: Final = 60.0
 """Seconds in which the proxies of a step have to answer."""
 
+_SOON: Final = 5.0
+"""Seconds after which it is told who has not answered yet."""
+
 _PROLONGED: Final = 10
 """So many times as long as it should a hold lasts at the most, if its requests cannot be judged."""
 
@@ -267,9 +270,15 @@ class RolloutKeeper:
             holding = self._moved(rollout.spec, "Holding")
             await self._write(rollout.candidate, holding)
             watch.note_state(holding, self._stopwatch())
-        elif watch.elapsed(rollout.spec, self._stopwatch()) > PATIENCE:
+            return
+        elapsed = watch.elapsed(rollout.spec, self._stopwatch())
+        if elapsed > PATIENCE:
             reason = f"not answered within {PATIENCE:g} s: {few(waiting)}"
             await self._end(rollout.candidate, "RolledBack", reason)
+        elif elapsed > _SOON and not rollout.spec.reason:  # once, as each is a write; it stays true when some answer
+            await self._tell(
+                rollout, f"not answered within {_SOON:g} s: {few(waiting)}; after {PATIENCE:g} s it goes back"
+            )
 
     async def _waiting(self, rollout: RolloutInForce) -> list[str]:
         """Who has not answered yet: proxies that are served the rollout, and control planes that do not know of it."""
