@@ -15,7 +15,7 @@ from cp.model.moments import moment
 from cp.model.names import Key, dataplane_key, proxy_id
 from cp.resources.resource import Resource
 from cp.resources.world import World
-from cp.serving.delivery import ChangeProgress, Presence, ProxyState, is_awaited
+from cp.serving.delivery import ChangeProgress, Presence, ProxyState, is_awaited, last_left
 
 _EVERY: Final = 0.25
 """Seconds after which it is looked again who has come back."""
@@ -80,18 +80,22 @@ class ReturnWatch:
         self._proxies, self._world, self._meshes = proxies, world, meshes
         self._alike_since, self._clock = alike_since, clock
         self._expected: set[Key] = set()
+        self._left: dict[Key, float] = {}
+        """When those had left who were away when they were seen first."""
+
         self._looked_since: float | None = None
 
     async def look(self) -> ProxyReturns:
         if self._looked_since != self._alike_since():  # the first time, or when a control plane has gone meanwhile
-            self._looked_since = self._alike_since()
+            self._looked_since, self._left = self._alike_since(), {}
             await self._add_expected()
         world = self._world()
         presences = await self._proxies.presences(key for key in sorted(self._expected) if world.get(key) is not None)
         states: dict[str, Presence] = {proxy_id(key): presence for key, presence in presences.items()}
+        restless = {proxy_id(key) for key, presence in presences.items() if self._has_left_again(key, presence)}
         return ProxyReturns(
             tuple(_of(states, ProxyState.ONLINE)),
-            tuple(proxy for proxy, presence in states.items() if self._is_awaited(presence)),
+            tuple(proxy for proxy, each in states.items() if self._is_awaited(each) and proxy not in restless),
             tuple(_of(states, ProxyState.REFUSED, ProxyState.FAILED)),
         )
 
@@ -100,8 +104,14 @@ class ReturnWatch:
         self._expected -= set(map(dataplane_key, proxies))
 
     def expect(self, proxies: Iterable[str]) -> None:
-        """Look after some proxies too."""
-        self._expected |= set(map(dataplane_key, proxies))
+        """Look after some proxies too, unless they are of other meshes: nobody waits for what those do."""
+        dataplanes = map(dataplane_key, proxies)
+        self._expected |= {key for key in dataplanes if not self._meshes or key.mesh in self._meshes}
+
+    def _has_left_again(self, dataplane: Key, presence: Presence) -> bool:
+        """Whether a proxy is away that came back meanwhile: it has gone, as one that ends at each start never stays."""
+        left = last_left(presence) if presence.state is ProxyState.OFFLINE else None
+        return left is not None and left > self._left.setdefault(dataplane, left)
 
     async def _add_expected(self) -> None:
         world = self._world()
