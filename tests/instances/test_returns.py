@@ -316,3 +316,43 @@ def test_who_comes_back_and_leaves_again_and_again_keeps_nobody() -> None:
         return [*awaited, (await watch.look()).awaited]
 
     assert asyncio.run(looks()) == [("default.a",), ("default.a",), (), ("default.a",)]
+
+
+class OwnTime(asyncio.SelectorEventLoop):
+    """A loop in which time passes as the test says."""
+
+    now = 0.0
+
+    def time(self) -> float:
+        return self.now
+
+
+@dataclass
+class Slow(Standing):
+    """Proxies of which it takes a while to say where they are, as if many others asked as well."""
+
+    loop: OwnTime = field(default_factory=OwnTime)
+    took: float = 0.0
+
+    async def presences(self, dataplanes: Iterable[Key]) -> Mapping[Key, Presence]:
+        self.loop.now += self.took
+        return await super().presences(dataplanes)
+
+
+@pytest.mark.parametrize(("took", "looks"), [(0.01, 40), (0.5, 5), (3.0, 2)])
+def test_however_many_ask_others_have_most_of_the_time(
+    took: float, looks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = long_ago(dataplane("a"))
+    world, slow = World.of([MESH, made], KINDS), Slow({made.key: OFFLINE}, took=took)
+    watch = ReturnWatch(slow, lambda: world, lambda: BEGUN, lambda: BEGUN, ())
+
+    async def sleep(seconds: float) -> None:
+        slow.loop.now += seconds
+
+    async def answered() -> int:
+        return len([whole async for whole in whole_progress(slow, watch, [], [], 10)])
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    with asyncio.Runner(loop_factory=lambda: slow.loop) as runner:
+        assert runner.run(answered()) == looks

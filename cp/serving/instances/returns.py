@@ -7,9 +7,9 @@ proxies as not concerned would say that a change is in force everywhere which th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from cp.model.moments import moment
 from cp.model.names import Key, dataplane_key, proxy_id
@@ -17,8 +17,21 @@ from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.serving.delivery import ChangeProgress, Presence, ProxyState, is_awaited, last_left
 
+T = TypeVar("T")
+
 _EVERY: Final = 0.25
-"""Seconds after which it is looked again who has come back."""
+"""Seconds after which it is looked again who has come back, at the earliest."""
+
+_SHARE: Final = 4.0
+"""So many times as long as a look took nobody looks again: however many ask, others have most of the time."""
+
+_SELDOM: Final = 5.0
+"""Seconds after which it is looked again at the latest."""
+
+_AT_ONCE: Final = 200
+"""Proxies that are judged at a time. Streams go on between."""
+
+_UNFIT: Final = frozenset({ProxyState.REFUSED, ProxyState.FAILED})
 
 
 class ProgressingProxies(Protocol):
@@ -90,14 +103,16 @@ class ReturnWatch:
             self._looked_since, self._left = self._alike_since(), {}
             await self._add_expected()
         world = self._world()
-        presences = await self._proxies.presences(key for key in sorted(self._expected) if world.get(key) is not None)
-        states: dict[str, Presence] = {proxy_id(key): presence for key, presence in presences.items()}
-        restless = {proxy_id(key) for key, presence in presences.items() if self._has_left_again(key, presence)}
-        return ProxyReturns(
-            tuple(_of(states, ProxyState.ONLINE)),
-            tuple(proxy for proxy, each in states.items() if self._is_awaited(each) and proxy not in restless),
-            tuple(_of(states, ProxyState.REFUSED, ProxyState.FAILED)),
-        )
+        presences = await self._proxies.presences([key for key in self._expected if world.get(key) is not None])
+        returned, awaited, unfit = list[str](), list[str](), list[str]()
+        async for key, seen in _by_turns(presences.items()):
+            if seen.state is ProxyState.ONLINE:
+                returned.append(proxy_id(key))
+            elif seen.state in _UNFIT:
+                unfit.append(proxy_id(key))
+            elif not self._has_left_again(key, seen) and self._is_awaited(seen):
+                awaited.append(proxy_id(key))
+        return ProxyReturns(tuple(sorted(returned)), tuple(sorted(awaited)), tuple(sorted(unfit)))
 
     def leave_out(self, proxies: Iterable[str]) -> None:
         """Of some proxies it is told otherwise where they are."""
@@ -118,7 +133,9 @@ class ReturnWatch:
         meshes = self._meshes or [mesh.name for mesh in world.table("Mesh")]
         dataplanes = {resource.key: resource for mesh in meshes for resource in world.table("Dataplane", mesh)}
         presences = await self._proxies.presences(dataplanes)
-        self._expected |= {key for key, presence in presences.items() if self._is_expected(dataplanes[key], presence)}
+        async for key, seen in _by_turns(presences.items()):
+            if self._is_expected(dataplanes[key], seen):
+                self._expected.add(key)
 
     def _is_expected(self, dataplane: Resource, presence: Presence) -> bool:
         """Not one that was made when nobody could have been there. Who is connected counts himself."""
@@ -146,6 +163,7 @@ async def whole_progress(
         async for last in proxies.progress(revisions, resources, remaining):
             if not last.is_done:
                 yield WholeProgress(last, returns)
+        began = loop.time()
         watch.leave_out(last.gone)
         watch.expect(last.late)
         whole = WholeProgress(last, returns := await watch.look())
@@ -154,11 +172,20 @@ async def whole_progress(
             yield whole
             return
         yield WholeProgress(replace(last, nack_reports=(), is_done=False), returns)
-        await asyncio.sleep(min(_EVERY, remaining))
+        await asyncio.sleep(min(_pause(loop.time() - began), remaining))
 
 
-def _of(presences: Mapping[str, Presence], *states: ProxyState) -> Iterator[str]:
-    return (proxy for proxy, presence in presences.items() if presence.state in states)
+def _pause(took: float) -> float:
+    """How long nobody looks again after a look, and what was told of it, that took so long."""
+    return min(max(_EVERY, took * _SHARE), _SELDOM)
+
+
+async def _by_turns(items: Iterable[T]) -> AsyncIterator[T]:
+    """Some thousands, one after the other, with turns for streams."""
+    for number, item in enumerate(items, 1):
+        yield item
+        if number % _AT_ONCE == 0:
+            await asyncio.sleep(0)
 
 
 def _made(dataplane: Resource) -> float:
