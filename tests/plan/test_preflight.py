@@ -259,6 +259,7 @@ FORWARD_PROXY = f"{TYPE}envoy.extensions.clusters.dynamic_forward_proxy.v3.Clust
 FORWARDED = {"@type": FORWARD_PROXY, "dnsCacheConfig": HOSTS}
 ELSEWHERE = {"apiType": "GRPC", "grpcServices": [{"googleGrpc": {"targetUri": "192.0.2.1:1", "statPrefix": "x"}}]}
 TLS = f"{TYPE}envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext"
+NAMESPACED = {"address": "127.0.0.1", "portValue": 1, "networkNamespaceFilepath": "/etc/passwd"}
 
 
 def filtered(name: str, **config: Any) -> dict[str, Any]:
@@ -269,6 +270,11 @@ def filtered(name: str, **config: Any) -> dict[str, Any]:
 def routed(route: dict[str, Any]) -> dict[str, Any]:
     host = {"name": "v", "domains": ["v.example"], "routes": [{"match": {"prefix": "/"}, "route": route}]}
     return patch({"virtualHost": {"operation": "Add", "match": {"origin": "inbound"}, "value": yaml.safe_dump(host)}})
+
+
+def listening(address: dict[str, Any]) -> dict[str, Any]:
+    value = yaml.safe_dump({"name": "l", "address": {"socketAddress": address}})
+    return patch({"listener": {"operation": "Add", "value": value}})
 
 
 def added(**fields: Any) -> dict[str, Any]:
@@ -287,6 +293,9 @@ def added(**fields: Any) -> dict[str, Any]:
         (added(clusterType={"name": "dfp", "typedConfig": FORWARDED}), "key_value.file_based"),
         (added(type="EDS", edsClusterConfig={"edsConfig": {"apiConfigSource": ELSEWHERE}}), "from elsewhere"),
         (added(type="EDS", edsClusterConfig={"edsConfig": {"pathConfigSource": {"path": "/x"}}}), "from elsewhere"),
+        (listening(NAMESPACED), "another network namespace"),
+        (listening({**NAMESPACED, "protocol": "UDP"}), "another network namespace"),
+        (added(type="STATIC", upstreamBindConfig={"sourceAddress": NAMESPACED}), "another network namespace"),
     ],
 )
 def test_what_nobody_knows_to_be_harmless_is_not_shown(policy: dict[str, Any], why: str) -> None:
