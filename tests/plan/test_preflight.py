@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from cp.model.names import Key
 from cp.model.violation import Severity
 from cp.policies import kinds
 from cp.resources.world import World
+from cp.serving.delivery import CauseFinder, ResourceCauses
 from cp.serving.preflight import scratch
 from cp.serving.preflight.harmless import KNOWN_EXTENSIONS, NotShown, harmless
 from cp.serving.preflight.preflight import Preflight, PreflightOutcome
@@ -44,6 +47,7 @@ from tests.rollouts.test_assignment import rollout
 from tests.snapshots import Question, policies
 from tests.support.envoy import envoy_binary
 from tests.support.uncompilable import REASON, cannot_compile
+from tests.support.waiting import eventually_on_loop
 
 PAIR = KeyPair(b"", b"")
 OF_TEAM = (
@@ -159,6 +163,51 @@ def test_each_resource_is_shown_once_and_what_cannot_be_together_one_after_the_o
     different = Rounds(PAIR).of(worlds_proxies(first, second)).rounds
     assert [len(each.new) for each in alike] == [3]
     assert [len(each.new) for each in different] == [3, 2]
+
+
+def test_what_nobody_waits_for_any_longer_is_not_prepared_to_its_end() -> None:
+    """Thousands of proxies that cannot be shown together take minutes, and hold a thread and the interpreter."""
+    [proxy] = worlds_proxies(dataplane())
+    is_at_it, is_released = threading.Event(), threading.Event()
+
+    def proxies() -> Iterator[ChangedProxy]:
+        while not is_released.is_set():
+            is_at_it.set()
+            yield proxy
+
+    async def abandoned() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            asked = tasks.create_task(Preflight(envoy_binary(), 12).outcome(proxies()))
+            await eventually_on_loop(is_at_it.is_set)
+            asked.cancel()
+            try:
+                await eventually_on_loop(lambda: is_quiet(is_at_it), every=0.2)
+            finally:
+                is_released.set()
+
+    asyncio.run(abandoned())
+
+
+def is_quiet(is_at_it: threading.Event) -> bool:
+    """Whether a thread has done nothing since it was asked last."""
+    was_at_it = is_at_it.is_set()
+    is_at_it.clear()
+    return not was_at_it
+
+
+def test_whose_policies_are_refused_is_worked_out_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[threading.Thread] = []
+
+    def noted(finder: CauseFinder, *resource: Any) -> ResourceCauses:
+        threads.append(threading.current_thread())
+        return of(finder, *resource)
+
+    of = CauseFinder.of
+    monkeypatch.setattr(CauseFinder, "of", noted)
+
+    assert len(said(*worlds_proxies(dataplane(), REFUSED)).refused) == 1
+    assert len(threads) == 1
+    assert threads[0] is not threading.main_thread()
 
 
 # --- what it does ---
