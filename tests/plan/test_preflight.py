@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
 import threading
 from collections.abc import Iterator
@@ -26,7 +27,7 @@ from cp.policies import kinds
 from cp.resources.world import World
 from cp.serving.delivery import CauseFinder, ResourceCauses
 from cp.serving.preflight import scratch
-from cp.serving.preflight.harmless import KNOWN_EXTENSIONS, NotShown, harmless
+from cp.serving.preflight.harmless import _TAMED, KNOWN_EXTENSIONS, NotShown, harmless
 from cp.serving.preflight.preflight import Preflight, PreflightOutcome
 from cp.serving.preflight.rounds import Rounds
 from cp.serving.preflight.scratch import EnvoyUnavailable
@@ -355,6 +356,39 @@ def test_what_nobody_knows_to_be_harmless_is_not_shown(policy: dict[str, Any], w
 
 def test_all_that_is_known_to_be_harmless_exists() -> None:
     assert {message_type(name).DESCRIPTOR.full_name for name in KNOWN_EXTENSIONS} == KNOWN_EXTENSIONS
+
+
+SHOWN = (
+    "envoy.config.cluster.v3.Cluster",
+    "envoy.config.endpoint.v3.ClusterLoadAssignment",
+    "envoy.config.listener.v3.Listener",
+    "envoy.config.route.v3.RouteConfiguration",
+    "envoy.extensions.transport_sockets.tls.v3.Secret",
+)
+NO_FILE = re.compile(r"^envoy\.(config\.route|extensions\.filters)\.|\.HttpHealthCheck$")
+"""Messages in which a path is one of HTTP."""
+
+WITHIN_TAMED = re.compile(r"\.(PathConfigSource|Pipe|StsService|WatchedDirectory)$")
+
+
+def test_each_part_that_can_name_a_file_is_tamed() -> None:
+    """Also those that a newer Envoy has."""
+    messages: dict[str, Any] = {}
+    waiting = [message_type(name).DESCRIPTOR for name in (*SHOWN, *sorted(KNOWN_EXTENSIONS))]
+    while waiting:
+        message = waiting.pop()
+        if message.full_name not in messages:
+            messages[message.full_name] = message
+            waiting += [field.message_type for field in message.fields if field.message_type is not None]
+    of_files = {
+        name
+        for name, message in messages.items()
+        for field in message.fields
+        if field.message_type is None and re.search("file|(^|_)path$", field.name) and not NO_FILE.search(name)
+    }
+
+    assert "envoy.config.core.v3.SocketAddress" in of_files
+    assert {name for name in of_files if not WITHIN_TAMED.search(name)} <= _TAMED.keys()
 
 
 def test_neither_checks_of_health_nor_logs_of_keys_lead_anywhere(tmp_path: Path) -> None:
