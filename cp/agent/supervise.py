@@ -55,12 +55,33 @@ def run(child: subprocess.Popen[bytes], ending: Ending) -> int:
 @contextmanager
 def started(command: Sequence[str], environment: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
     """Start a child, with variables added to our environment. It is ended with the block at the latest."""
-    with _started(command, environment) as child:
+    with _held_back() as let_through, _started(command, environment) as child:
         try:
+            let_through()
             yield child
         finally:
             if child.poll() is None:
                 child.terminate()
+
+
+@contextmanager
+def _held_back() -> Iterator[Callable[[], None]]:
+    """Signals that end us wait until they are let through: in the middle of a start they would leave the child."""
+    held: list[int] = []
+    handlers_before: dict[signal.Signals, Any] = {
+        number: signal.signal(number, lambda number, _frame: held.append(number)) for number in ENDING
+    }
+
+    def let_through() -> None:
+        while handlers_before:
+            signal.signal(*handlers_before.popitem())
+        while held:
+            signal.raise_signal(held.pop())
+
+    try:
+        yield let_through
+    finally:
+        let_through()
 
 
 def _started(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:

@@ -136,7 +136,8 @@ def _meshes(resources: Iterable[Key]) -> frozenset[str]:
 
 
 def _progress_data(caller: ApiCaller, whole: WholeProgress) -> dict[str, Any]:
-    unknown = [proxy for proxy in whole.unknown if caller.may_inspect(dataplane_key(proxy).mesh)]
+    may_inspect = cache(caller.may_inspect)
+    unknown = [proxy for proxy in whole.unknown if may_inspect(dataplane_key(proxy).mesh)]
     missing = len(whole.progress.waiting) + len(whole.unknown)
     returned = len(whole.returns.returned)
     data = progress_data(_seen_by(caller, whole.progress))

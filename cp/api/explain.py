@@ -12,7 +12,7 @@ from cp.api.errors import UNPROCESSABLE, ApiError, bad_request
 from cp.api.grpc_clients import is_certified_client
 from cp.api.near import must_have_mesh, not_found
 from cp.api.rollouts import rollout_note
-from cp.insight.explain import AmbiguousCall, CallQuery, ProxyValues, explain, parse_call, proxy_of_gateway
+from cp.insight.explain import AmbiguousCall, CallQuery, ProxyValues, explain, parse_call, proxy_of_gateway, unknown
 from cp.insight.simulate import UnsimulatedFeature
 from cp.model.names import Key
 from cp.policies import Policies, discover
@@ -23,6 +23,7 @@ from cp.serving.delivery import Delivery
 from cp.translate.compiler import Compiler
 
 _TITLE = "Could not explain a call"
+_TITLE_OF_VALUES = "Could not tell values"
 
 
 class ExplainHandler:
@@ -62,11 +63,17 @@ class ExplainHandler:
         self, world: World, dataplane: Resource, outbound: str | None, certified: frozenset[Key]
     ) -> dict[str, Any]:
         self._compiler.certified_clients = certified
-        values = ProxyValues(self._compiler, self._policies, world, dataplane)
+
+        def values() -> dict[str, Any]:
+            of_proxy = ProxyValues(self._compiler, self._policies, world, dataplane)
+            return of_proxy.listed() if outbound is None else of_proxy.outbound(outbound)
+
         try:
-            return values.listed() if outbound is None else values.outbound(outbound)
+            return unknown.of_proxy(dataplane, values)
         except AmbiguousCall as unclear:
-            raise bad_request("outbound", unclear.message, unclear.hint, "Could not tell values") from None
+            raise bad_request("outbound", unclear.message, unclear.hint, _TITLE_OF_VALUES) from None
+        except UnsimulatedFeature as why:
+            raise ApiError(UNPROCESSABLE, _TITLE_OF_VALUES, str(why)) from None
 
     def _explained(
         self, world: World, dataplane: Resource, call: CallQuery, certified: frozenset[Key]

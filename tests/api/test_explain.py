@@ -6,6 +6,7 @@ import pytest
 
 from cp.api.work import WorkBudget, WorkQueue, WorkQueues
 from tests.api.conftest import Api, FixedState, Unit
+from tests.support.uncompilable import REASON, WRITTEN_BY_NOBODY, cannot_compile, cannot_write
 
 EXPLAIN = "/meshes/default/dataplanes/web-1/_explain"
 
@@ -77,3 +78,28 @@ def test_who_asks_for_an_explanation_waits_among_so_many_and_no_more(full: Api, 
     answer = busy.get(EXPLAIN, params={"call": "GET http://backend:80/a"})
 
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+
+
+@pytest.mark.parametrize("query", ["_values", "_values?outbound=127.0.0.1:10080", "_explain?call=http://backend/"])
+def test_of_a_proxy_that_cannot_be_compiled_it_is_said_that_nobody_can_tell(
+    full: Api, query: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cannot_compile(monkeypatch, "web-1")
+    answer = full.get(f"/meshes/default/dataplanes/web-1/{query}")
+
+    assert answer.status_code == 422
+    assert f"cannot be worked out, by a fault of koguma: {REASON}" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("query", ["_values?outbound=127.0.0.1:10080", "_explain?call=http://backend/"])
+def test_of_a_part_that_cannot_be_made_it_is_said_that_nobody_can_tell(
+    full: Api, start: Unit, query: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    item = {"targetRef": {"kind": "Mesh"}, "default": {"connectionTimeout": WRITTEN_BY_NOBODY}}
+    policy = {"type": "MeshTimeout", "mesh": "default", "name": "new", "spec": {"to": [item]}}
+    full.put("/meshes/default/meshtimeouts/new", policy).raise_for_status()
+    cannot_write(monkeypatch)
+    answer = start(store=full.store, state=FixedState(full.world())).get(f"/meshes/default/dataplanes/web-1/{query}")
+
+    assert answer.status_code == 422
+    assert REASON in answer.json()["detail"]

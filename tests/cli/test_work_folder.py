@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -147,6 +148,27 @@ def test_a_process_gets_the_signal_also_where_what_comes_before_fails() -> None:
         asking.start()
         assert supervise.run(child, ending) == 128 + signal.SIGTERM
         asking.join(PATIENCE)
+
+
+def test_who_is_ended_in_the_middle_of_a_start_leaves_no_process_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[subprocess.Popen[bytes]] = []
+
+    class Interrupted(subprocess.Popen[bytes]):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            begun.append(self)
+            signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(subprocess, "Popen", Interrupted)
+    handler_before = signal.getsignal(signal.SIGTERM)
+    command = [sys.executable, "-c", "import time; time.sleep(60)"]
+    try:
+        with pytest.raises(SystemExit), supervise.tidied_up(), supervise.started(command, {}):
+            pytest.fail("it goes on")
+        assert begun[0].poll() == -signal.SIGTERM
+    finally:
+        begun[0].kill()
+    assert signal.getsignal(signal.SIGTERM) == handler_before
 
 
 def test_a_process_that_does_not_end_when_it_is_asked_is_made_to(monkeypatch: pytest.MonkeyPatch) -> None:

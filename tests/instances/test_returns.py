@@ -19,6 +19,7 @@ from cp.serving.delivery import BACK_WITHIN, BREAK, GONE_AFTER, ChangeProgress, 
 from cp.serving.instances.returns import ReturnWatch, WholeProgress, whole_progress
 from cp.store.port import Delete
 from tests.random_mesh import MESH
+from tests.random_mesh.words import document_of
 from tests.snapshots import policies
 from tests.support.waiting import eventually_on_loop
 from tests.test_observe import Client, Rig, dataplane, patch, run, timeout, unrelated
@@ -201,6 +202,26 @@ def test_who_left_a_moment_ago_is_expected_back() -> None:
     after_a_start(test)
 
 
+def test_a_silent_proxy_of_another_mesh_keeps_nobody() -> None:
+    async def test(rig: Rig, _a: Client, _b: Client) -> None:
+        await rig.write(document_of({"type": "Mesh", "name": "other"}), in_other_mesh(dataplane("c")))
+        revision = await rig.write(timeout(3))
+        await rig.reconciler.current()
+        silent = Client(rig.hub, "other.c", answers=False)
+        with silent.connected():
+            await eventually_on_loop(lambda: len(silent.waiting) > 0)
+            whole = await progress_of(rig, revision, 0.1, alike_since=0.0)
+
+        assert whole.progress.late == ("other.c",)
+        assert whole.unknown == ()
+
+    after_a_start(test)
+
+
+def in_other_mesh(resource: Document) -> Document:
+    return document_of({**resource.data, "mesh": "other"})
+
+
 # --- which of them, by the clock ---
 
 
@@ -276,3 +297,62 @@ def test_where_a_control_plane_goes_meanwhile_its_proxies_are_expected() -> None
         return [first.awaited, (await watch.look()).awaited]
 
     assert asyncio.run(looks()) == [(), ("default.a",)]
+
+
+def test_who_comes_back_and_leaves_again_and_again_keeps_nobody() -> None:
+    """As an Envoy that ends at each start: it is never here for long enough to answer."""
+    made = long_ago(dataplane("a"))
+    world, since = World.of([MESH, made], KINDS), [0.0]
+    standing = Standing({made.key: LEFT_EARLY})
+    watch = ReturnWatch(standing, lambda: world, lambda: since[-1], lambda: BEGUN + 2, ())
+
+    async def looks() -> list[tuple[str, ...]]:
+        awaited = [(await watch.look()).awaited]
+        standing.presences_now = {made.key: Presence(ProxyState.OUT_OF_SYNC, 1.0, (record(BEGUN + 1),))}
+        awaited.append((await watch.look()).awaited)
+        standing.presences_now = {made.key: Presence(ProxyState.OFFLINE, None, (record(BEGUN + 1, BEGUN + 2),))}
+        awaited.append((await watch.look()).awaited)
+        since.append(BEGUN + 2)  # a control plane took it along
+        return [*awaited, (await watch.look()).awaited]
+
+    assert asyncio.run(looks()) == [("default.a",), ("default.a",), (), ("default.a",)]
+
+
+class OwnTime(asyncio.SelectorEventLoop):
+    """A loop in which time passes as the test says."""
+
+    now = 0.0
+
+    def time(self) -> float:
+        return self.now
+
+
+@dataclass
+class Slow(Standing):
+    """Proxies of which it takes a while to say where they are, as if many others asked as well."""
+
+    loop: OwnTime = field(default_factory=OwnTime)
+    took: float = 0.0
+
+    async def presences(self, dataplanes: Iterable[Key]) -> Mapping[Key, Presence]:
+        self.loop.now += self.took
+        return await super().presences(dataplanes)
+
+
+@pytest.mark.parametrize(("took", "looks"), [(0.01, 40), (0.5, 5), (3.0, 2)])
+def test_however_many_ask_others_have_most_of_the_time(
+    took: float, looks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = long_ago(dataplane("a"))
+    world, slow = World.of([MESH, made], KINDS), Slow({made.key: OFFLINE}, took=took)
+    watch = ReturnWatch(slow, lambda: world, lambda: BEGUN, lambda: BEGUN, ())
+
+    async def sleep(seconds: float) -> None:
+        slow.loop.now += seconds
+
+    async def answered() -> int:
+        return len([whole async for whole in whole_progress(slow, watch, [], [], 10)])
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    with asyncio.Runner(loop_factory=lambda: slow.loop) as runner:
+        assert runner.run(answered()) == looks

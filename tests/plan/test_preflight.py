@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +25,9 @@ from cp.model.names import Key
 from cp.model.violation import Severity
 from cp.policies import kinds
 from cp.resources.world import World
+from cp.serving.delivery import CauseFinder, ResourceCauses
 from cp.serving.preflight import scratch
-from cp.serving.preflight.harmless import KNOWN_EXTENSIONS, NotShown, harmless
+from cp.serving.preflight.harmless import _TAMED, KNOWN_EXTENSIONS, NotShown, harmless
 from cp.serving.preflight.preflight import Preflight, PreflightOutcome
 from cp.serving.preflight.rounds import Rounds
 from cp.serving.preflight.scratch import EnvoyUnavailable
@@ -44,6 +48,7 @@ from tests.rollouts.test_assignment import rollout
 from tests.snapshots import Question, policies
 from tests.support.envoy import envoy_binary
 from tests.support.uncompilable import REASON, cannot_compile
+from tests.support.waiting import eventually_on_loop
 
 PAIR = KeyPair(b"", b"")
 OF_TEAM = (
@@ -161,6 +166,51 @@ def test_each_resource_is_shown_once_and_what_cannot_be_together_one_after_the_o
     assert [len(each.new) for each in different] == [3, 2]
 
 
+def test_what_nobody_waits_for_any_longer_is_not_prepared_to_its_end() -> None:
+    """Thousands of proxies that cannot be shown together take minutes, and hold a thread and the interpreter."""
+    [proxy] = worlds_proxies(dataplane())
+    is_at_it, is_released = threading.Event(), threading.Event()
+
+    def proxies() -> Iterator[ChangedProxy]:
+        while not is_released.is_set():
+            is_at_it.set()
+            yield proxy
+
+    async def abandoned() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            asked = tasks.create_task(Preflight(envoy_binary(), 12).outcome(proxies()))
+            await eventually_on_loop(is_at_it.is_set)
+            asked.cancel()
+            try:
+                await eventually_on_loop(lambda: is_quiet(is_at_it), every=0.2)
+            finally:
+                is_released.set()
+
+    asyncio.run(abandoned())
+
+
+def is_quiet(is_at_it: threading.Event) -> bool:
+    """Whether a thread has done nothing since it was asked last."""
+    was_at_it = is_at_it.is_set()
+    is_at_it.clear()
+    return not was_at_it
+
+
+def test_whose_policies_are_refused_is_worked_out_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[threading.Thread] = []
+
+    def noted(finder: CauseFinder, *resource: Any) -> ResourceCauses:
+        threads.append(threading.current_thread())
+        return of(finder, *resource)
+
+    of = CauseFinder.of
+    monkeypatch.setattr(CauseFinder, "of", noted)
+
+    assert len(said(*worlds_proxies(dataplane(), REFUSED)).refused) == 1
+    assert len(threads) == 1
+    assert threads[0] is not threading.main_thread()
+
+
 # --- what it does ---
 
 
@@ -259,6 +309,7 @@ FORWARD_PROXY = f"{TYPE}envoy.extensions.clusters.dynamic_forward_proxy.v3.Clust
 FORWARDED = {"@type": FORWARD_PROXY, "dnsCacheConfig": HOSTS}
 ELSEWHERE = {"apiType": "GRPC", "grpcServices": [{"googleGrpc": {"targetUri": "192.0.2.1:1", "statPrefix": "x"}}]}
 TLS = f"{TYPE}envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext"
+NAMESPACED = {"address": "127.0.0.1", "portValue": 1, "networkNamespaceFilepath": "/etc/passwd"}
 
 
 def filtered(name: str, **config: Any) -> dict[str, Any]:
@@ -269,6 +320,11 @@ def filtered(name: str, **config: Any) -> dict[str, Any]:
 def routed(route: dict[str, Any]) -> dict[str, Any]:
     host = {"name": "v", "domains": ["v.example"], "routes": [{"match": {"prefix": "/"}, "route": route}]}
     return patch({"virtualHost": {"operation": "Add", "match": {"origin": "inbound"}, "value": yaml.safe_dump(host)}})
+
+
+def listening(address: dict[str, Any]) -> dict[str, Any]:
+    value = yaml.safe_dump({"name": "l", "address": {"socketAddress": address}})
+    return patch({"listener": {"operation": "Add", "value": value}})
 
 
 def added(**fields: Any) -> dict[str, Any]:
@@ -287,6 +343,9 @@ def added(**fields: Any) -> dict[str, Any]:
         (added(clusterType={"name": "dfp", "typedConfig": FORWARDED}), "key_value.file_based"),
         (added(type="EDS", edsClusterConfig={"edsConfig": {"apiConfigSource": ELSEWHERE}}), "from elsewhere"),
         (added(type="EDS", edsClusterConfig={"edsConfig": {"pathConfigSource": {"path": "/x"}}}), "from elsewhere"),
+        (listening(NAMESPACED), "another network namespace"),
+        (listening({**NAMESPACED, "protocol": "UDP"}), "another network namespace"),
+        (added(type="STATIC", upstreamBindConfig={"sourceAddress": NAMESPACED}), "another network namespace"),
     ],
 )
 def test_what_nobody_knows_to_be_harmless_is_not_shown(policy: dict[str, Any], why: str) -> None:
@@ -297,6 +356,39 @@ def test_what_nobody_knows_to_be_harmless_is_not_shown(policy: dict[str, Any], w
 
 def test_all_that_is_known_to_be_harmless_exists() -> None:
     assert {message_type(name).DESCRIPTOR.full_name for name in KNOWN_EXTENSIONS} == KNOWN_EXTENSIONS
+
+
+SHOWN = (
+    "envoy.config.cluster.v3.Cluster",
+    "envoy.config.endpoint.v3.ClusterLoadAssignment",
+    "envoy.config.listener.v3.Listener",
+    "envoy.config.route.v3.RouteConfiguration",
+    "envoy.extensions.transport_sockets.tls.v3.Secret",
+)
+NO_FILE = re.compile(r"^envoy\.(config\.route|extensions\.filters)\.|\.HttpHealthCheck$")
+"""Messages in which a path is one of HTTP."""
+
+WITHIN_TAMED = re.compile(r"\.(PathConfigSource|Pipe|StsService|WatchedDirectory)$")
+
+
+def test_each_part_that_can_name_a_file_is_tamed() -> None:
+    """Also those that a newer Envoy has."""
+    messages: dict[str, Any] = {}
+    waiting = [message_type(name).DESCRIPTOR for name in (*SHOWN, *sorted(KNOWN_EXTENSIONS))]
+    while waiting:
+        message = waiting.pop()
+        if message.full_name not in messages:
+            messages[message.full_name] = message
+            waiting += [field.message_type for field in message.fields if field.message_type is not None]
+    of_files = {
+        name
+        for name, message in messages.items()
+        for field in message.fields
+        if field.message_type is None and re.search("file|(^|_)path$", field.name) and not NO_FILE.search(name)
+    }
+
+    assert "envoy.config.core.v3.SocketAddress" in of_files
+    assert {name for name in of_files if not WITHIN_TAMED.search(name)} <= _TAMED.keys()
 
 
 def test_neither_checks_of_health_nor_logs_of_keys_lead_anywhere(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from cp.insight.explain import gateways, values
+from cp.insight.explain import gateways, unknown, values
 from cp.insight.explain.access import AccessAnswers, spoken_by_grpc_client
 from cp.insight.explain.enforcement import enforcement_warnings
 from cp.insight.explain.limits import ServerLimits, hops
@@ -28,8 +28,7 @@ from cp.insight.explain.servers import ServerPolicies
 from cp.insight.explain.unset import unset, with_note
 from cp.insight.explain.values import AppliedConf, ShownNames, acting_values, idle_values, removed_values, unheard
 from cp.insight.parts import DestinationParts, destination_parts
-from cp.insight.simulate import Call, NoListener, Outcome, TrafficShare, UnsimulatedFeature, simulate
-from cp.model.failure import Failure
+from cp.insight.simulate import Call, NoListener, Outcome, TrafficShare, simulate
 from cp.model.names import Destination
 from cp.model.remembered import remembered
 from cp.model.wording import few
@@ -38,7 +37,7 @@ from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.rules.matching import match
 from cp.translate.backend import BackendResult
-from cp.translate.compiler import CompiledProxy, Compiler
+from cp.translate.compiler import Compiler
 from cp.translate.effective import rules_of
 from cp.translate.gateway import NO_GATEWAY
 from cp.translate.outbound import OutboundResult
@@ -57,10 +56,14 @@ def explain(compiler: Compiler, policies: Policies, world: World, dataplane: Res
 
     A compiler that served other questions before is welcome: it remembers what it compiled.
     """
-    explainer = _Explainer(compiler, policies, world, dataplane)
-    if dataplane.spec.is_builtin_gateway:
-        return explainer.explain_at_gateway(call)
-    return explainer.explain(call, outbound_for(world, dataplane, call))
+
+    def explanation() -> Explanation:
+        explainer = _Explainer(compiler, policies, world, dataplane)
+        if dataplane.spec.is_builtin_gateway:
+            return explainer.explain_at_gateway(call)
+        return explainer.explain(call, outbound_for(world, dataplane, call))
+
+    return unknown.of_proxy(dataplane, explanation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +80,7 @@ class _Explainer:
     def __init__(self, compiler: Compiler, policies: Policies, world: World, dataplane: Resource) -> None:
         self._policies, self._world = policies, world
         self._translator = compiler.translator
-        self._proxy = _compiled(compiler, world, dataplane)
+        self._proxy = compiler.proxy(world, dataplane)
         self._servers = ServerLimits(compiler, policies, world, dataplane.mesh)
         self._answers = AccessAnswers(compiler, policies, world, self._proxy)
         self._server_policies = ServerPolicies(compiler, policies, world, self._proxy)
@@ -269,13 +272,6 @@ class _Explainer:
             protocol=result.outbound.protocol.value,
             kind="kuma.io/service" if identity is None else identity.type,
         )
-
-
-def _compiled(compiler: Compiler, world: World, dataplane: Resource) -> CompiledProxy:
-    proxy = compiler.proxy_or_failure(world, dataplane)
-    if isinstance(proxy, Failure):
-        raise UnsimulatedFeature(f"what {dataplane.key} is served {proxy.unknown}")
-    return proxy
 
 
 def _shares(outcome: Outcome) -> tuple[TrafficShare, ...]:

@@ -5,6 +5,7 @@ from cp.serving.delivery.attendance import BREAK as BREAK
 from cp.serving.delivery.attendance import GONE_AFTER as GONE_AFTER
 from cp.serving.delivery.attendance import Attendance as Attendance
 from cp.serving.delivery.attendance import is_awaited as is_awaited
+from cp.serving.delivery.attendance import last_left as last_left
 from cp.serving.delivery.causes import CauseFinder as CauseFinder
 from cp.serving.delivery.causes import PolicyPart as PolicyPart
 from cp.serving.delivery.causes import ResourceCauses as ResourceCauses

@@ -50,5 +50,10 @@ def is_awaited(presence: Presence, now: float, alike_for: float) -> bool:
 def _may_come_back(presence: Presence, now: float, alike_for: float) -> bool:
     """Whether a proxy that is not connected is expected. A control plane that has gone took its memory along."""
     are_settled = alike_for >= BACK_WITHIN
-    left = [record.until for record in presence.connections if record.until is not None]
-    return now < max(left) + (BREAK if are_settled else GONE_AFTER) if left else not are_settled
+    left = last_left(presence)
+    return not are_settled if left is None else now < left + (BREAK if are_settled else GONE_AFTER)
+
+
+def last_left(presence: Presence) -> float | None:
+    """When a proxy left last; None: it has left nobody who remembers it."""
+    return max((record.until for record in presence.connections if record.until is not None), default=None)

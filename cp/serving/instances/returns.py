@@ -7,18 +7,31 @@ proxies as not concerned would say that a change is in force everywhere which th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from cp.model.moments import moment
 from cp.model.names import Key, dataplane_key, proxy_id
 from cp.resources.resource import Resource
 from cp.resources.world import World
-from cp.serving.delivery import ChangeProgress, Presence, ProxyState, is_awaited
+from cp.serving.delivery import ChangeProgress, Presence, ProxyState, is_awaited, last_left
+
+T = TypeVar("T")
 
 _EVERY: Final = 0.25
-"""Seconds after which it is looked again who has come back."""
+"""Seconds after which it is looked again who has come back, at the earliest."""
+
+_SHARE: Final = 4.0
+"""So many times as long as a look took nobody looks again: however many ask, others have most of the time."""
+
+_SELDOM: Final = 5.0
+"""Seconds after which it is looked again at the latest."""
+
+_AT_ONCE: Final = 200
+"""Proxies that are judged at a time. Streams go on between."""
+
+_UNFIT: Final = frozenset({ProxyState.REFUSED, ProxyState.FAILED})
 
 
 class ProgressingProxies(Protocol):
@@ -80,35 +93,49 @@ class ReturnWatch:
         self._proxies, self._world, self._meshes = proxies, world, meshes
         self._alike_since, self._clock = alike_since, clock
         self._expected: set[Key] = set()
+        self._left: dict[Key, float] = {}
+        """When those had left who were away when they were seen first."""
+
         self._looked_since: float | None = None
 
     async def look(self) -> ProxyReturns:
         if self._looked_since != self._alike_since():  # the first time, or when a control plane has gone meanwhile
-            self._looked_since = self._alike_since()
+            self._looked_since, self._left = self._alike_since(), {}
             await self._add_expected()
         world = self._world()
-        presences = await self._proxies.presences(key for key in sorted(self._expected) if world.get(key) is not None)
-        states: dict[str, Presence] = {proxy_id(key): presence for key, presence in presences.items()}
-        return ProxyReturns(
-            tuple(_of(states, ProxyState.ONLINE)),
-            tuple(proxy for proxy, presence in states.items() if self._is_awaited(presence)),
-            tuple(_of(states, ProxyState.REFUSED, ProxyState.FAILED)),
-        )
+        presences = await self._proxies.presences([key for key in self._expected if world.get(key) is not None])
+        returned, awaited, unfit = list[str](), list[str](), list[str]()
+        async for key, seen in _by_turns(presences.items()):
+            if seen.state is ProxyState.ONLINE:
+                returned.append(proxy_id(key))
+            elif seen.state in _UNFIT:
+                unfit.append(proxy_id(key))
+            elif not self._has_left_again(key, seen) and self._is_awaited(seen):
+                awaited.append(proxy_id(key))
+        return ProxyReturns(tuple(sorted(returned)), tuple(sorted(awaited)), tuple(sorted(unfit)))
 
     def leave_out(self, proxies: Iterable[str]) -> None:
         """Of some proxies it is told otherwise where they are."""
         self._expected -= set(map(dataplane_key, proxies))
 
     def expect(self, proxies: Iterable[str]) -> None:
-        """Look after some proxies too."""
-        self._expected |= set(map(dataplane_key, proxies))
+        """Look after some proxies too, unless they are of other meshes: nobody waits for what those do."""
+        dataplanes = map(dataplane_key, proxies)
+        self._expected |= {key for key in dataplanes if not self._meshes or key.mesh in self._meshes}
+
+    def _has_left_again(self, dataplane: Key, presence: Presence) -> bool:
+        """Whether a proxy is away that came back meanwhile: it has gone, as one that ends at each start never stays."""
+        left = last_left(presence) if presence.state is ProxyState.OFFLINE else None
+        return left is not None and left > self._left.setdefault(dataplane, left)
 
     async def _add_expected(self) -> None:
         world = self._world()
         meshes = self._meshes or [mesh.name for mesh in world.table("Mesh")]
         dataplanes = {resource.key: resource for mesh in meshes for resource in world.table("Dataplane", mesh)}
         presences = await self._proxies.presences(dataplanes)
-        self._expected |= {key for key, presence in presences.items() if self._is_expected(dataplanes[key], presence)}
+        async for key, seen in _by_turns(presences.items()):
+            if self._is_expected(dataplanes[key], seen):
+                self._expected.add(key)
 
     def _is_expected(self, dataplane: Resource, presence: Presence) -> bool:
         """Not one that was made when nobody could have been there. Who is connected counts himself."""
@@ -136,6 +163,7 @@ async def whole_progress(
         async for last in proxies.progress(revisions, resources, remaining):
             if not last.is_done:
                 yield WholeProgress(last, returns)
+        began = loop.time()
         watch.leave_out(last.gone)
         watch.expect(last.late)
         whole = WholeProgress(last, returns := await watch.look())
@@ -144,11 +172,20 @@ async def whole_progress(
             yield whole
             return
         yield WholeProgress(replace(last, nack_reports=(), is_done=False), returns)
-        await asyncio.sleep(min(_EVERY, remaining))
+        await asyncio.sleep(min(_pause(loop.time() - began), remaining))
 
 
-def _of(presences: Mapping[str, Presence], *states: ProxyState) -> Iterator[str]:
-    return (proxy for proxy, presence in presences.items() if presence.state in states)
+def _pause(took: float) -> float:
+    """How long nobody looks again after a look, and what was told of it, that took so long."""
+    return min(max(_EVERY, took * _SHARE), _SELDOM)
+
+
+async def _by_turns(items: Iterable[T]) -> AsyncIterator[T]:
+    """Some thousands, one after the other, with turns for streams."""
+    for number, item in enumerate(items, 1):
+        yield item
+        if number % _AT_ONCE == 0:
+            await asyncio.sleep(0)
 
 
 def _made(dataplane: Resource) -> float:

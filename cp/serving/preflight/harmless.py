@@ -296,11 +296,18 @@ def _data(source: Any) -> None:
         raise NotShown("it reads a file or a variable of the machine, which is another one here")
 
 
+def _socket_address(address: Any) -> None:
+    """Envoy opens the file and goes over to the network that it stands for, where somebody may be."""
+    if address.network_namespace_filepath:
+        raise NotShown("it has an address in another network namespace, which is a file of the machine")
+
+
 _TAMED: Final[Mapping[str, Callable[[Any], None]]] = MappingProxyType(
     {
         "envoy.config.core.v3.ConfigSource": _config_source,
         "envoy.config.core.v3.GrpcService.GoogleGrpc": _calls_by_itself,
         "envoy.config.core.v3.HealthCheck": _health_check,
+        "envoy.config.core.v3.SocketAddress": _socket_address,
         "envoy.config.endpoint.v3.Endpoint": _endpoint,
         "envoy.extensions.health_check.event_sinks.file.v3.HealthCheckEventFileSink": _event_log,
         "envoy.extensions.transport_sockets.tls.v3.CertificateValidationContext": _unwatched,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -13,12 +14,13 @@ from cp.identity.authority import Authority, KeyPair, authority, new_pair
 from cp.identity.identities import AuthorityRef, ProxyIdentity
 from cp.identity.leaf import issue
 from cp.insight.plan import ChangedProxy
+from cp.model.checkpoint import Stopped
 from cp.model.names import Key
 from cp.resources.mesh import CaBackend
 from cp.resources.world import World
 from cp.serving.delivery.causes import CauseFinder, PolicyPart
 from cp.serving.delivery.nacks import reason
-from cp.serving.preflight.rounds import NewResource, Rounds, ShownRound
+from cp.serving.preflight.rounds import NewResource, Rounds, ShownRound, ShownRounds
 from cp.serving.preflight.scratch import EnvoyUnavailable, RoundAnswer, scratch_envoy
 from cp.translate.packing import SHORT
 
@@ -87,34 +89,53 @@ class Preflight:
         """`within`: seconds for all that it is to say of one change."""
         self._envoy = envoy
         self._within = within
-        self._turn = asyncio.Lock()
+        self._turn, self._preparing = asyncio.Lock(), asyncio.Lock()
 
-    async def outcome(self, proxies: Sequence[ChangedProxy]) -> PreflightOutcome:
+    async def outcome(self, proxies: Iterable[ChangedProxy]) -> PreflightOutcome:
         """What an Envoy says to what is new to some proxies. Raises `EnvoyUnavailable`."""
         pair = _stand_in(time.time())
-        prepared = await asyncio.to_thread(Rounds(pair).of, proxies)
+        async with self._preparing:
+            prepared = await _prepared(pair, proxies)
         try:
             async with self._turn, asyncio.timeout(self._within):
                 version, answers = await self._answers(prepared.rounds, pair)
         except TimeoutError:
             raise EnvoyUnavailable(f"it did not answer within {self._within:g} s") from None
-        judged = list(zip(prepared.rounds, answers, strict=True))
-        new = [(resource, answer) for round_, answer in judged for resource in round_.new.values()]
-        shown = [resource for resource, answer in new if resource.name in answer.judged]
-        unasked = [resource for resource, answer in new if resource.name not in answer.judged]
-        unjudged = (*prepared.left_out, *((resource, _UNASKED) for resource in unasked))
-        return PreflightOutcome(
-            envoy=version,
-            shown=sum(len(resource.owners) for resource in shown),
-            proxies=len(frozenset[Key]().union(*(resource.proxies for resource in shown))),
-            refused=tuple(_refused(judged)),
-            unseen=tuple(unseen for resource, reason in unjudged for unseen in _unseen(resource, reason)),
-        )
+        return await asyncio.to_thread(_outcome, version, prepared, answers)
 
     async def _answers(self, rounds: Iterable[ShownRound], pair: KeyPair) -> tuple[str, list[RoundAnswer]]:
         async with scratch_envoy(self._envoy, pair.certificate) as envoy:
             answers = [await envoy.shown(round_.resources) for round_ in rounds]
             return envoy.version, answers
+
+
+async def _prepared(pair: KeyPair, proxies: Iterable[ChangedProxy]) -> ShownRounds:
+    """What is to be shown. Where nobody waits for it any longer, the thread that works it out ends soon."""
+    is_over = threading.Event()
+
+    def checkpoint() -> None:
+        if is_over.is_set():
+            raise Stopped
+
+    try:
+        return await asyncio.to_thread(Rounds(pair, checkpoint).of, proxies)
+    finally:
+        is_over.set()
+
+
+def _outcome(version: str, prepared: ShownRounds, answers: Iterable[RoundAnswer]) -> PreflightOutcome:
+    judged = list(zip(prepared.rounds, answers, strict=True))
+    new = [(resource, answer) for round_, answer in judged for resource in round_.new.values()]
+    shown = [resource for resource, answer in new if resource.name in answer.judged]
+    unasked = [resource for resource, answer in new if resource.name not in answer.judged]
+    unjudged = (*prepared.left_out, *((resource, _UNASKED) for resource in unasked))
+    return PreflightOutcome(
+        envoy=version,
+        shown=sum(len(resource.owners) for resource in shown),
+        proxies=len(frozenset[Key]().union(*(resource.proxies for resource in shown))),
+        refused=tuple(_refused(judged)),
+        unseen=tuple(unseen for resource, reason in unjudged for unseen in _unseen(resource, reason)),
+    )
 
 
 def _unseen(resource: NewResource, reason: str) -> Iterator[UnseenResource]:

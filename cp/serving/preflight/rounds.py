@@ -14,6 +14,7 @@ from typing import Final, TypeAlias
 from cp.identity.authority import KeyPair
 from cp.identity.security import security_of
 from cp.insight.plan import ChangedProxy
+from cp.model.checkpoint import Checkpoint, checked, never_stopped
 from cp.model.names import Key
 from cp.serving.preflight.harmless import NotShown, addresses, harmless
 from cp.serving.preflight.stand_ins import stand_ins
@@ -105,15 +106,15 @@ class ShownRounds:
 class Rounds:
     """Puts the resources of proxies into rounds. Each resource is copied once."""
 
-    def __init__(self, leaf: KeyPair) -> None:
-        self._leaf = leaf
+    def __init__(self, leaf: KeyPair, checkpoint: Checkpoint = never_stopped) -> None:
+        self._leaf, self._checkpoint = leaf, checkpoint
         self._copies: dict[PackedResource, _Copy | str] = {}
         self._new: dict[PackedResource, NewResource] = {}
         self._rounds: list[ShownRound] = []
 
     def of(self, proxies: Iterable[ChangedProxy]) -> ShownRounds:
         left_out: list[tuple[NewResource, str]] = []
-        for proxy in proxies:
+        for proxy in checked(proxies, self._checkpoint):
             shown: list[NewResource] = []
             for resource in self._not_known(proxy):
                 copy = self._copy(resource.packed)
@@ -176,7 +177,7 @@ class Rounds:
 
     def _references(self) -> Iterator[tuple[PackedResource, ChangedProxy]]:
         """Each stand-in to which something new has led, and who would be served that."""
-        for shown in self._rounds:
+        for shown in checked(self._rounds, self._checkpoint):
             for resource in shown.new.values():
                 copy = self._copies[resource.packed]
                 if isinstance(copy, _Copy):
