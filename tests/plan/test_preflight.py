@@ -182,7 +182,7 @@ def test_what_nobody_waits_for_any_longer_is_not_prepared_to_its_end() -> None:
             await eventually_on_loop(is_at_it.is_set)
             asked.cancel()
             try:
-                await eventually_on_loop(lambda: is_quiet(is_at_it), every=0.2)
+                await eventually_on_loop(lambda: is_quiet(is_at_it), pause=0.2)
             finally:
                 is_released.set()
 
