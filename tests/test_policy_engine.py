@@ -155,6 +155,7 @@ def test_another_setting_changes_no_mesh_but_those_that_leave_it_to_the_settings
         assert after.request("DELETE", "/meshes/made?cascade=true").status_code == httpx.codes.OK
 
 
+@pytest.mark.long
 def test_a_mesh_in_a_folder_that_names_no_engine_follows_the_settings(tmp_path: Path) -> None:
     (tmp_path / "mesh.yaml").write_text("type: Mesh\nname: default\n---\ntype: Mesh\nname: old\npolicyEngine: Legacy\n")
     folder = f"dir:{tmp_path}"

@@ -121,6 +121,7 @@ def test_a_client_with_more_time_cannot_be_feigned(
         assert call(inbound, SLOW, headers=SPOOFED).status == HTTPStatus.GATEWAY_TIMEOUT
 
 
+@pytest.mark.long
 def test_the_server_name_that_a_client_asks_for_decides(
     mesh: Playground, inbound: Address, sent: Callable[..., int]
 ) -> None:

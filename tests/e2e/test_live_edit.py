@@ -90,6 +90,7 @@ def test_writing_the_same_again_sends_nothing(mesh: Playground) -> None:
     assert changed(before["bystander"], accepted(mesh.envoys["bystander"])) == {}
 
 
+@pytest.mark.long
 def test_a_policy_that_is_about_nobody_sends_nothing(mesh: Playground) -> None:
     before = {name: settled(envoy) for name, envoy in mesh.envoys.items()}
     item = service_item("backend", request_timeout("10s"))

@@ -259,6 +259,7 @@ def grpc_client(name: str) -> dict[str, Any]:
     return {"type": "Dataplane", "mesh": "default", "name": name, "labels": labels, "networking": networking}
 
 
+@pytest.mark.long
 def test_the_certificate_of_a_grpc_client_is_for_its_own_token_until_that_is_revoked(tmp_path: Path) -> None:
     mtls = {"enabledBackend": "ca", "backends": [{"name": "ca", "type": "builtin"}]}
     file, folder, log = tmp_path / "token", tmp_path / "shop", tmp_path / "agent.log"

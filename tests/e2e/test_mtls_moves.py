@@ -158,6 +158,7 @@ def test_to_another_authority(mesh: Playground, move: Move) -> None:
     assert move.lost == []
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("strict")
 @pytest.mark.parametrize(
     "is_identified", [pytest.param(True, id="identified", marks=pytest.mark.long), pytest.param(False, id="nameless")]

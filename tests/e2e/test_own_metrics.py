@@ -22,6 +22,7 @@ def timeout(value: str) -> dict[str, object]:
     return dict(policy("MeshTimeout", "edited", service_item("backend", request_timeout(value))))
 
 
+@pytest.mark.long
 def test_a_change_is_counted_all_the_way_and_every_series_is_documented(empty_mesh: Playground) -> None:
     empty_mesh.control_plane.apply(mesh_service("backend"), mesh_service("other"), timeout("1s"))
     empty_mesh.service("backend")

@@ -111,6 +111,7 @@ def the_rest_is_taken(conversation: Conversation) -> bool:
     return conversation.hear() == "HTTP/1.1 200 OK"
 
 
+@pytest.mark.long
 def test_a_connection_that_does_not_come_about_is_given_up(mesh: Playground) -> None:
     frontend = mesh.proxies["frontend"]
     names = ("deaf-1", "deaf-2")

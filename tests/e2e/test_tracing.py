@@ -125,6 +125,7 @@ def test_only_as_many_requests_are_traced_as_was_said(mesh: Playground, backend:
         assert {call(backend).seen["headers"]["x-b3-sampled"] for _ in range(20)} == {"1"}
 
 
+@pytest.mark.long
 def test_datadog_is_sent_spans(mesh: Playground, backend: Address, agent: HttpService) -> None:
     with mesh.having(traced({"type": "Datadog", "datadog": {"url": agent.address.url}})):
         calling(backend, lambda: agent.hits("/v0.4/traces") > 0)

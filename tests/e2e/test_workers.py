@@ -122,6 +122,7 @@ def test_a_worker_that_dies_is_replaced_and_no_request_fails(mesh: Playground) -
     assert len(mesh.control_plane.events("worker.died")) == 1
 
 
+@pytest.mark.long
 def test_it_ends_as_a_whole_when_it_is_told_to(tmp_path: Path) -> None:
     with ControlPlane(tmp_path, f"sqlite:///{tmp_path}/koguma.db", KOGUMA_WORKERS="2") as control_plane:
         there = workers(control_plane)

@@ -75,6 +75,7 @@ def test_a_hostile_name_is_text_in_every_view(view: str, hostile: str, window: V
     window.page.unroute_all(behavior="wait")
 
 
+@pytest.mark.long
 def test_a_hostile_place_of_a_document_is_text(open_page: Open, mesh: Playground) -> None:
     write(mesh, POLICIES, "</td><script>alert(1)</script>/mesh.yaml")
     try:

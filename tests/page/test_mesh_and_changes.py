@@ -108,6 +108,7 @@ def test_the_table_says_what_the_drawing_does(window: Visit, split: None) -> Non
     expect(row(page, "backend")).to_contain_text("http")
 
 
+@pytest.mark.long
 def test_a_filter_keeps_the_neighbours(window: Visit) -> None:
     page = window.open("/gui/mesh?mesh=default&q=frontend")
 
@@ -183,6 +184,7 @@ def test_a_change_shows_what_is_different_and_is_taken_back_after_a_preview(wind
     assert idle_timeout(mesh) == "5s"
 
 
+@pytest.mark.long
 def test_a_rollback_that_is_another_one_by_now_is_shown_anew(window: Visit, mesh: Playground) -> None:
     written(mesh, timeout("overtaken", 5))
     revision = written(mesh, timeout("overtaken", 6))
@@ -203,6 +205,7 @@ def test_a_rollback_that_is_another_one_by_now_is_shown_anew(window: Visit, mesh
     window.faults.clear()  # Chromium notes the answer of 412
 
 
+@pytest.mark.long
 def test_a_rollback_that_is_not_confirmed_writes_nothing(window: Visit, mesh: Playground) -> None:
     written(mesh, timeout("kept", 5))
     revision = written(mesh, timeout("kept", 6))
@@ -239,6 +242,7 @@ def fulfilled(answer: Any, route: PlaywrightRoute) -> None:
     route.fulfill(json=answer)
 
 
+@pytest.mark.long
 def test_what_others_wrote_is_shown_as_text(window: Visit) -> None:
     write_ = {
         "revision": 7,
@@ -289,6 +293,7 @@ def test_what_others_wrote_is_shown_as_text(window: Visit) -> None:
         assert not page.evaluate("document.body.scrollWidth > innerWidth")
 
 
+@pytest.mark.long
 def test_edges_say_what_some_envoys_have_counted(window: Visit) -> None:
     def answer(route: PlaywrightRoute) -> None:
         is_asked = "traffic=true" in route.request.url
@@ -314,6 +319,7 @@ def test_edges_say_what_some_envoys_have_counted(window: Visit) -> None:
     expect(row(page, "shop")).to_contain_text("cart 4,200 sent")
 
 
+@pytest.mark.long
 def test_a_rollout_is_seen_beside_the_changes(window: Visit) -> None:
     rollout = {
         "mesh": "default",

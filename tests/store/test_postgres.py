@@ -321,6 +321,7 @@ def test_a_commit_waits_for_the_disk_at_least(url: str, given: str, in_force: st
     run(scenario())
 
 
+@pytest.mark.long
 def test_what_was_answered_is_on_the_disk_whatever_the_server_is_told_meanwhile() -> None:
     async def scenario(server: PostgresServer, url: str) -> None:
         async with opened(url) as store:
