@@ -113,7 +113,9 @@ class _Part:
         assignments = [Cluster.FromString(packed.body).load_assignment]
         if of_endpoints is not None:
             assignments.append(ClusterLoadAssignment.FromString(of_endpoints.body))
-        return any(each.endpoint.hostname for of in assignments for group in of.endpoints for each in group.lb_endpoints)
+        return any(
+            each.endpoint.hostname for of in assignments for group in of.endpoints for each in group.lb_endpoints
+        )
 
     def secrets(self) -> Iterator[Message]:
         for packed in self._snapshot.of(SECRET):
