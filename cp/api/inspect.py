@@ -26,6 +26,7 @@ from cp.insight.inspect import (
     selected_proxies,
     selects_proxies,
 )
+from cp.insight.lint import of_gateway
 from cp.model.checkpoint import Checkpoint
 from cp.resources.assignment import assigned_world
 from cp.resources.client import is_grpc_client
@@ -49,10 +50,11 @@ class InspectHandler:
         """Every Envoy resource by its type and name, as `_config` of Kuma."""
         world, dataplane = await self._proxy(request)
         snapshot = await self._api.works.questions.wait(request, lambda: self._snapshot(dataplane))
-        warnings = [str(finding) for finding in world.findings_of(dataplane.key) if finding.code == "not-enforced"]
+        not_enforced = [finding for finding in world.findings_of(dataplane.key) if finding.code == "not-enforced"]
         note = rollout_note(world, dataplane.key)
 
         def answer(checkpoint: Checkpoint) -> dict[str, Any]:
+            warnings = [str(finding) for finding in (*not_enforced, *of_gateway(world, dataplane))]
             return {"xds": as_data(snapshot, checkpoint=checkpoint), **_with(warnings=warnings, rollout=note)}
 
         return await self._answer(request, answer)

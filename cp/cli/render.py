@@ -48,7 +48,7 @@ def render(  # noqa: PLR0913  # an option each
 ) -> None:
     """Show the Envoy configuration of a proxy: as the control plane serves it now, or as files would produce it.
 
-    Invalid resources in files are reported and left out.
+    Invalid resources in files are reported and left out, and so are listeners of a builtin gateway that are not served.
     """
     if from_envoy:
         if file or type_ is ResourceType.RUNTIME:
@@ -77,9 +77,11 @@ def _of_envoy(dataplane: str, mesh: str, api: ApiConnection, type_: ResourceType
 
 def _offline(dataplane: str, mesh: str, files: Sequence[str], variables: Sequence[str]) -> dict[str, Any]:
     from cp.api.envoy_json import as_data, short_names  # noqa: PLC0415  # it knows all of Envoy, for files alone
+    from cp.insight.lint import of_gateway  # noqa: PLC0415  # the same
     from cp.translate.compiler import Compiler  # noqa: PLC0415  # the same
 
     world = world_of(files, variables)
     proxy = dataplane_named(world, mesh, dataplane)
     print_findings(finding for finding in world.findings_of(proxy.key) if finding.code == "not-enforced")
+    print_findings(of_gateway(world, proxy))
     return short_names(as_data(Compiler(discover()).snapshot(world, proxy)))

@@ -68,6 +68,12 @@ def of_inbound(dataplane: Resource, inbound: Any) -> Address:
     return _normal(inbound.address or dataplane.spec.net.address or ""), inbound.port
 
 
+def admin_address(dataplane: Resource) -> Address | None:
+    """The address of its Envoy's admin interface; None where the document names no port for it."""
+    admin = dataplane.spec.net.admin
+    return None if admin is None or not admin.port else (LOOPBACK, admin.port)
+
+
 def workload_of(inbound: Any) -> Address:
     """The address at which the workload behind an inbound listens."""
     return _normal(inbound.service_address or LOOPBACK), inbound.service_port or inbound.port

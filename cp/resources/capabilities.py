@@ -256,7 +256,7 @@ MISSING: Final[tuple[MissingCapability, ...]] = (
         NAMES,
         ("Dataplane",),
         "networking.address",
-        "names are not looked up, so nobody can call this Dataplane's inbounds",
+        "names are not looked up, so nobody can call this Dataplane's inbounds, and a gateway does not listen",
         "write its IP address",
         asks=_is_name,
     ),

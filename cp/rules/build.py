@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 from weakref import WeakValueDictionary
@@ -117,6 +117,14 @@ class PolicyRules:
             for index in listeners:
                 sets.setdefault(index, []).append(number)
         return sets
+
+    def in_order(self, policy_items: Iterable[PolicyItem]) -> tuple[PolicyItem, ...]:
+        """Items of its policies from the weakest to the strongest, in the order of whole policies."""
+        return tuple(sorted(policy_items, key=lambda item: (self._strength[item.policy], item.index)))
+
+    @remembered
+    def _strength(self) -> Mapping[Resource, int]:
+        return {match.policy: place for place, match in enumerate(self.matched)}
 
     def combine_group(self, text: str, policy_items: tuple[PolicyItem, ...]) -> CombinedConf:
         """What the items of one group come to together."""

@@ -62,15 +62,18 @@ def gateway_levels(rules: PolicyRules, via: Via = (), service: Destination | Non
 
 
 def _under_routes(rules: PolicyRules, service: Destination | None) -> tuple[CombinedConf | None, ...]:
-    """What holds at a gateway whichever route a call takes. Rules by tags lack items of policies that name routes."""
-    of_mesh = rules.to_at_gateway.mesh if service is None or service.identity is None else None
-    if service is None:
-        return (_combined(of_mesh),)
-    if service.identity is not None:
+    """What holds at a gateway whichever route a call takes.
+
+    Rules by tags lack the items of policies that name routes: those for the mesh come in between, in their order.
+    """
+    if service is not None and service.identity is not None:
         return (_combined(rules.to_at_gateway.rule(service.identity)),)
-    own = of_service(rules, service)
-    is_contained = of_mesh is None or (own is not None and set(of_mesh.combined.items) <= set(own.items))
-    return (own,) if is_contained else (_combined(of_mesh), own)
+    of_mesh = _combined(rules.to_at_gateway.mesh)
+    own = None if service is None else of_service(rules, service)
+    if of_mesh is None or own is None:
+        return of_mesh, own
+    all_items = {*own.items, *of_mesh.items}
+    return (own if len(all_items) == len(own.items) else rules.combine(rules.in_order(all_items)),)
 
 
 def of_service(rules: PolicyRules, destination: Destination, matches: str = "") -> CombinedConf | None:

@@ -102,6 +102,25 @@ def test_of_what_is_not_served_a_running_control_plane_says_why(koguma: Koguma, 
     assert "not enforced" in ended.err
 
 
+def test_of_a_gateway_it_is_told_why_it_does_not_listen(koguma: Koguma, tmp_path: Path) -> None:
+    gateway = {"type": "BUILTIN", "tags": {"kuma.io/service": "edge"}}
+    networking = {"address": "127.0.0.1", "gateway": gateway}
+    edge = {"type": "Dataplane", "mesh": "default", "name": "edge-1", "networking": networking}
+    tcp = [{"port": 9000, "protocol": "TCP", "hostname": name} for name in ("a.example", "b.example")]
+    selectors = [{"match": {"kuma.io/service": "edge"}}]
+    mesh_gateway = {"type": "MeshGateway", "mesh": "default", "name": "edge", "selectors": selectors}
+    file, reason = tmp_path / "edge.yaml", "no MeshGateway selects it"
+    for documents in ([edge], [edge, {**mesh_gateway, "conf": {"listeners": tcp}}]):
+        file.write_text(yaml.safe_dump_all(documents))
+        koguma("apply", "-f", file)
+
+        for ended in (koguma("render", "edge-1"), koguma("render", "edge-1", "-f", file)):
+            assert ended.status == 0
+            assert reason in ended.err
+            assert ended.err.count("\n") == 1
+        reason = "conf.listeners[1].hostname: this listener is not served: the port 9000 has another TCP listener"
+
+
 def test_what_is_invalid_is_told_and_left_out(offline: Koguma, mesh: Path) -> None:
     (mesh / "bad.yaml").write_text(SPECIFIC.replace("specific", "bad").replace("7s", "seven"))
 

@@ -303,9 +303,27 @@ def _cluster_of(mesh: Playground, host: str) -> str:
     return str(hosts[host]["routes"][-1]["route"]["cluster"])
 
 
+def test_who_is_ill_is_not_asked_by_the_listener_that_checks(mesh: Playground) -> None:
+    twins, ill = {"twin-1", "twin-2"}, mesh.services["twin-1"]
+    ill.on("/health", failures=1_000_000)
+    soon = {"interval": "100ms", "noTrafficInterval": "100ms", "timeout": "2s", "unhealthyThreshold": 1}
+    check = mesh_item({**soon, "http": {"path": "/health"}})
+    with mesh.having(policy("MeshHealthCheck", "shop", check, target=OF_SHOP)):
+        eventually(lambda: _asked(mesh, SHOP) == {"twin-2"})
+
+        assert _asked(mesh, BLOG) == twins
+        ill.on("/health")
+        eventually(lambda: _asked(mesh, SHOP) == twins)
+
+
+def _asked(mesh: Playground, host: str) -> set[str]:
+    """The instances of the service with two that answer requests for a host."""
+    return {at(mesh, host, "/twin").service for _ in range(20)}
+
+
 def test_requests_of_one_user_go_to_one_instance(mesh: Playground) -> None:
     twins = {"twin-1", "twin-2"}
-    eventually(lambda: {at(mesh, SHOP, "/twin").service for _ in range(20)} == twins)
+    eventually(lambda: _asked(mesh, SHOP) == twins)
     strategy: Document = {
         "loadBalancer": {"type": "Maglev"},
         "hashPolicies": [{"type": "Header", "header": {"name": "x-user"}}],

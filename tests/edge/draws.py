@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Final
@@ -33,7 +33,7 @@ _ODD_HEADERS: Final = (
     *(("x-forwarded-host", "c.test"), ("x-forwarded-port", "1"), ("te", "trailers"), ("x-version", "")),
 )
 
-_MORE: Final = {
+_MORE: Final[Mapping[str, int]] = {
     "certificate of a gateway": 6,
     "MeshHTTPRoute of a gateway": 3,
     "MeshTCPRoute of a gateway": 2,
@@ -55,13 +55,13 @@ class Draw:
         return str(address)
 
 
-def draw(seed: int, address: str) -> Draw:
+def draw(seed: int, address: str, kinds: Sequence[str] = KINDS, more: Mapping[str, int] = _MORE) -> Draw:
     """A mesh with a gateway more, with routes and certificates, so that most listeners are served."""
-    mesh, chance = mesh_of(seed, KINDS), Random(f"gateway {seed}")
+    mesh, chance = mesh_of(seed, kinds), Random(f"gateway {seed}")
     mesh_gateway = gateways.gateway(chance)
-    more = [data(chance, [kind]) for kind, number in _MORE.items() for _ in range(number)]
-    routes = [_aimed(chance, each, mesh_gateway) for each in more]
-    documents = {_key(each): each for each in (*mesh.documents, mesh_gateway, *routes)}
+    drawn = [data(chance, [kind]) for kind, number in more.items() for _ in range(number)]
+    aimed = [_aimed(chance, each, mesh_gateway) for each in drawn]
+    documents = {_key(each): each for each in (*mesh.documents, mesh_gateway, *aimed)}
     service = chance.choice([*[_selected(mesh_gateway)] * 9, *GATEWAYS])
     tags = {"kuma.io/service": service, "team": mesh_gateway["selectors"][0]["match"].get("team", "red")}
     networking = {"address": address, "gateway": {"type": "BUILTIN", "tags": tags}}
@@ -75,11 +75,13 @@ def _selected(mesh_gateway: Data) -> str:
 
 
 def _aimed(chance: Random, drawn: Data, mesh_gateway: Data) -> Data:
-    """Most routes are for this gateway, and for all of its listeners."""
-    if drawn.get("type") not in {"MeshHTTPRoute", "MeshTCPRoute"} or chance.random() < 0.3:
+    """Most routes are for this gateway, and for all of its listeners; most policies are for it as well."""
+    target = drawn.get("spec", {}).get("targetRef", {})
+    if target.get("kind") != "MeshGateway" or chance.random() < 0.3:
         return drawn
-    name = mesh_gateway.get("labels", {}).get(NAME_LABEL, mesh_gateway["name"])
-    return {**drawn, "spec": {**drawn["spec"], "targetRef": {"kind": "MeshGateway", "name": name}}}
+    is_route = drawn["type"] in {"MeshHTTPRoute", "MeshTCPRoute"}
+    named = {"kind": "MeshGateway", "name": mesh_gateway.get("labels", {}).get(NAME_LABEL, mesh_gateway["name"])}
+    return {**drawn, "spec": {**drawn["spec"], "targetRef": named if is_route else {**target, **named}}}
 
 
 def _key(document: Data) -> tuple[str, str]:

@@ -17,6 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from envoy.config.cluster.v3.cluster_pb2 import Cluster
+from envoy.config.endpoint.v3.endpoint_pb2 import ClusterLoadAssignment
 from envoy.config.listener.v3.listener_components_pb2 import FilterChain
 from envoy.config.listener.v3.listener_pb2 import Listener
 from envoy.config.route.v3.route_components_pb2 import Route, VirtualHost
@@ -31,7 +33,7 @@ from google.protobuf import json_format
 from google.protobuf.message import Message
 
 from cp.insight.simulate import Call
-from cp.translate.packing import CLUSTER, LISTENER, ROUTES, SECRET
+from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET
 from cp.translate.snapshot import Snapshot
 from tests.support.bootstraps import socket_address
 from tests.support.envoy import Envoy
@@ -69,7 +71,11 @@ class Gateways:
     def __init__(self, snapshots: Sequence[Snapshot], folder: Path) -> None:
         parts = [_Part(f"g{index}/", snapshot) for index, snapshot in enumerate(snapshots)]
         self._server = _Server({name for part in parts for name in part.clusters()})
-        clusters = [_cluster(part.prefix + name, self._server.at[name]) for part in parts for name in part.clusters()]
+        clusters = [
+            _cluster(part.prefix + name, self._server.at[name], is_named=part.names_endpoints(name))
+            for part in parts
+            for name in part.clusters()
+        ]
         resources = {
             "listeners": [_data(listener) for part in parts for listener in part.listeners()],
             "secrets": [_data(secret) for part in parts for secret in part.secrets()],
@@ -99,6 +105,17 @@ class _Part:
 
     def clusters(self) -> list[str]:
         return [packed.name for packed in self._snapshot.of(CLUSTER)]
+
+    def names_endpoints(self, cluster: str) -> bool:
+        """Whether the endpoints of a cluster are served with host names."""
+        packed, of_endpoints = (self._snapshot.get(type_url, cluster) for type_url in (CLUSTER, ENDPOINTS))
+        assert packed is not None, cluster
+        assignments = [Cluster.FromString(packed.body).load_assignment]
+        if of_endpoints is not None:
+            assignments.append(ClusterLoadAssignment.FromString(of_endpoints.body))
+        return any(
+            each.endpoint.hostname for of in assignments for group in of.endpoints for each in group.lb_endpoints
+        )
 
     def secrets(self) -> Iterator[Message]:
         for packed in self._snapshot.of(SECRET):
@@ -168,9 +185,9 @@ def _data(message: Message) -> Mapping[str, Any]:
     return json_format.MessageToDict(message)
 
 
-def _cluster(name: str, at: Address) -> Mapping[str, Any]:
-    endpoint = {"endpoint": {"address": socket_address(at), "hostname": BACKEND_HOST}}
-    assignment = {"cluster_name": name, "endpoints": [{"lb_endpoints": [endpoint]}]}
+def _cluster(name: str, at: Address, *, is_named: bool) -> Mapping[str, Any]:
+    endpoint = {"address": socket_address(at), **({"hostname": BACKEND_HOST} if is_named else {})}
+    assignment = {"cluster_name": name, "endpoints": [{"lb_endpoints": [{"endpoint": endpoint}]}]}
     return {"name": name, "type": "STATIC", "connect_timeout": "5s", "load_assignment": assignment}
 
 

@@ -256,11 +256,11 @@ def _taken(
     if UNCLEAR in led:
         return UNCLEAR
     rewrite: Data = next((each["urlRewrite"] for each in filters if each["type"] == "URLRewrite"), {})
-    host = None if rewrite.get("hostToBackendHostname") else rewrite.get("hostname") or request.host
+    host = rewrite.get("hostname") or request.host  # a server in the mesh has no name that could take its place
     if set(led) == {MISSING}:
         return Answer(owner, NOBODY)
     named = _named(led)
-    host = "" if host is None or has_hosts_of_its_own(named) else host
+    host = "" if has_hosts_of_its_own(named) else host
     return Answer(owner, shares=named, host=host, path=_path(request, match, rewrite.get("path")))
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
+from envoy.config.listener.v3.listener_components_pb2 import FilterChain
 from envoy.config.listener.v3.listener_pb2 import Listener
 from envoy.config.route.v3.route_components_pb2 import Route
 from envoy.config.route.v3.route_pb2 import RouteConfiguration
@@ -50,7 +51,7 @@ class DecodedSnapshot:
             listener = Listener.FromString(packed.body)
             at = listener.address.socket_address
             if (at.address, at.port_value) == (address, port):
-                return _terminal_filter(listener)
+                return terminal_filter_of(listener.filter_chains[0])
         raise KeyError(port)
 
     def table(self, manager: HttpConnectionManager) -> RouteConfiguration:
@@ -103,8 +104,20 @@ def row_fields(row: Route, section: str) -> Fields:
     return fields
 
 
-def _terminal_filter(listener: Listener) -> HttpConnectionManager | TcpProxy:
-    any_message = listener.filter_chains[0].filters[-1].typed_config
+def client_fields(last_filter: HttpConnectionManager | TcpProxy) -> Fields:
+    """What holds for the clients of a gateway."""
+    if isinstance(last_filter, TcpProxy):
+        return _timeout_field("idleTimeout", last_filter, "idle_timeout")
+    common = last_filter.common_http_protocol_options
+    fields = manager_fields(last_filter) | _timeout_field("idleTimeout", common, "idle_timeout")
+    fields |= _timeout_field("http.requestTimeout", last_filter, "request_timeout")
+    fields |= _timeout_field("http.streamIdleTimeout", last_filter, "stream_idle_timeout")
+    fields |= _timeout_field("http.maxStreamDuration", common, "max_stream_duration")
+    return fields | _timeout_field("http.maxConnectionDuration", common, "max_connection_duration")
+
+
+def terminal_filter_of(chain: FilterChain) -> HttpConnectionManager | TcpProxy:
+    any_message = chain.filters[-1].typed_config
     message: HttpConnectionManager | TcpProxy = HttpConnectionManager()
     if not any_message.Is(message.DESCRIPTOR):
         message = TcpProxy()

@@ -121,6 +121,36 @@ def test_what_is_explained_is_what_is_served() -> None:
     assert timeouts(world) == (3, 4)
 
 
+POLICIES = """---
+type: MeshTimeout
+mesh: default
+name: weak
+spec:
+  targetRef: {kind: MeshGateway, name: edge}
+  to: [{targetRef: {kind: Mesh}, default: {http: {requestTimeout: 7s, streamIdleTimeout: 7s}}}]
+---
+type: MeshTimeout
+mesh: default
+name: strong
+spec:
+  targetRef: {kind: MeshGateway, name: edge, tags: {at: http}}
+  to:
+    - {targetRef: {kind: Mesh}, default: {http: {requestTimeout: 3s}}}
+    - {targetRef: {kind: MeshHTTPRoute, name: another}, default: {http: {requestTimeout: 9s}}}
+"""
+
+
+@pytest.mark.parametrize("backend", ["name: web, port: 80", "name: web"], ids=["a real service", "one by its tag"])
+def test_the_stronger_policy_holds_even_if_it_names_a_route_as_well(backend: str) -> None:
+    text = (EDGE + POLICIES).replace("name: web, port: 80", backend)
+    told = explained("http://shop.example/cart", text)
+    values = {value.path: value for value in told.values if value.policy == "MeshTimeout"}
+
+    assert timeouts(world_of(text)) == (3, 7)
+    assert values["http.requestTimeout"].winner.value == "3s"
+    assert [loser.value for loser in values["http.requestTimeout"].losers] == ["7s", "15s"]
+
+
 def timeouts(world: World) -> tuple[int, int]:
     """Those of the only route of `shop.example`, as they are served."""
     (packed,) = Compiler(policies()).snapshot(world, dataplane(world, "edge")).of(ROUTES)

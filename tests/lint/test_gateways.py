@@ -82,6 +82,33 @@ def test_of_two_gateways_on_one_machine_ports_that_both_have_are_told() -> None:
     assert "address-shared" not in told(EDGE + SECOND % "10.0.0.7")
 
 
+BESIDE = """---
+type: Dataplane
+mesh: default
+name: beside
+networking:
+  address: %s
+  inbound: [{port: 9000, tags: {kuma.io/service: beside}}]
+"""
+
+
+def test_of_a_gateway_and_an_inbound_on_one_machine_the_port_that_both_have_is_told() -> None:
+    finding = told(EDGE + BESIDE % "10.0.0.1")["address-shared"]
+
+    assert (str(finding.resource), finding.path) == ("Dataplane default/edge", "networking.gateway")
+    assert "Dataplane beside has 10.0.0.1:9000 too" in finding.message
+    assert "address-shared" not in told(EDGE + BESIDE % "10.0.0.7")
+
+
+@pytest.mark.parametrize(
+    ("address", "port", "is_told"), [("127.0.0.1", 80, True), ("127.0.0.1", 9901, False), ("10.0.0.1", 80, False)]
+)
+def test_a_port_that_the_envoy_of_a_gateway_has_for_itself_is_told(address: str, port: int, is_told: bool) -> None:
+    text = EDGE.replace("address: 10.0.0.1, gateway", f"address: {address}, admin: {{port: {port}}}, gateway")
+
+    assert ("address-taken" in told(text)) is is_told
+
+
 TIMEOUT = """---
 type: MeshTimeout
 mesh: default

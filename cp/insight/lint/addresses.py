@@ -28,7 +28,7 @@ def addresses(survey: MeshSurvey) -> Iterator[Finding]:
     for proxy in survey.proxies:
         dataplane = proxy.dataplane
         yield from (finding_about(dataplane, _within(conflict)) for conflict in dataplane.derived(conflicts))
-        for path, address in _inbounds(dataplane):
+        for path, address in inbound_addresses(dataplane):
             owner = owners_of_addresses.setdefault((dataplane.mesh, address), dataplane)
             if owner is not dataplane:
                 yield finding_about(dataplane, _of_another(owner, path, address))
@@ -66,7 +66,7 @@ def _metrics_listeners(proxy: CompiledProxy) -> Iterator[tuple[Address, Key, str
             yield address_of(address, port), field.winner.origin.policy, path
 
 
-def _inbounds(dataplane: Resource) -> Iterator[tuple[str, Address]]:
+def inbound_addresses(dataplane: Resource) -> Iterator[tuple[str, Address]]:
     """Where others reach it, port by port."""
     taken = not_served(dataplane, "inbound")
     for port in ports_of(dataplane):
@@ -75,7 +75,7 @@ def _inbounds(dataplane: Resource) -> Iterator[tuple[str, Address]]:
 
 
 def _within(conflict: AddressConflict) -> FindingReason:
-    at = _shown(conflict.address)
+    at = shown_address(conflict.address)
     if conflict.same_workload:
         text = f"{conflict.owner} has {at} too: calls are taken by that one, with its protocol and its policies"
         return FindingReason(
@@ -86,15 +86,16 @@ def _within(conflict: AddressConflict) -> FindingReason:
 
 
 def _of_another(owner: Resource, path: str, address: Address) -> FindingReason:
-    text = f"Dataplane {owner.name} has {_shown(address)} too: calls for either reach whoever listens there"
+    text = f"Dataplane {owner.name} has {shown_address(address)} too: calls for either reach whoever listens there"
     return FindingReason("address-shared", text, path, "remove the Dataplane that is gone, or correct its address")
 
 
 def _of_metrics(dataplane: Resource, owner: str, path: str, address: Address) -> FindingReason:
-    text = f"{owner} of Dataplane {dataplane.name} has {_shown(address)} already: Envoy takes one of the two listeners"
+    at = shown_address(address)
+    text = f"{owner} of Dataplane {dataplane.name} has {at} already: Envoy takes one of the two listeners"
     return FindingReason("address-taken", text, path, "give one of the two another port")
 
 
-def _shown(address: Address) -> str:
+def shown_address(address: Address) -> str:
     host, port = address
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

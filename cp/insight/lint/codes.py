@@ -57,7 +57,8 @@ CATALOGUE: Final[Mapping[str, FindingCode]] = MappingProxyType(
         ),
         "address-taken": FindingCode(
             _ERROR,
-            "an inbound, an outbound or a port for metrics is not served, as another listener has its address and port",
+            "an inbound, an outbound, a listener of a gateway or a port for metrics is not served, as something else "
+            "has its address and port",
         ),
         "listener-not-served": FindingCode(
             _ERROR, "a listener of a MeshGateway is not served, for example without its certificate"
@@ -149,7 +150,7 @@ CATALOGUE: Final[Mapping[str, FindingCode]] = MappingProxyType(
             _WARNING, "a Dataplane calls in plain text an inbound that takes TLS alone, so its calls fail"
         ),
         "address-shared": FindingCode(
-            _WARNING, "inbounds of several services, or Dataplanes, have one address and port"
+            _WARNING, "inbounds of several services, or Dataplanes, gateways among them, have one address and port"
         ),
         "deprecated": FindingCode(_WARNING, "something that still works, and should be written otherwise"),
         "authority-ends": FindingCode(

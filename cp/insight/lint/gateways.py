@@ -11,6 +11,7 @@ from typing import Final
 
 from cp.identity.authority import expiry_of
 from cp.identity.certificates import names_of_server
+from cp.insight.lint.addresses import inbound_addresses, shown_address
 from cp.insight.lint.codes import FindingReason, finding_about
 from cp.insight.lint.gateway_routes import (
     fitting_listeners,
@@ -23,8 +24,10 @@ from cp.insight.lint.walk import HTTP_ROUTE
 from cp.model.hosts import ANY_HOST
 from cp.model.paths import step
 from cp.model.violation import Finding
+from cp.resources.addresses import Address, address_of, admin_address
 from cp.resources.resource import Resource
 from cp.resources.targets import GATEWAY
+from cp.resources.world import World
 from cp.rules.matching import match, top_of
 from cp.rules.matching.profile import gateway_of, gateways_alike
 from cp.translate.view.gateways import ServedListener, ServedPort, served_gateway
@@ -40,12 +43,8 @@ _SERVICE_KINDS: Final = frozenset({"Dataplane", "MeshSubset", "MeshService", "Me
 def listeners(survey: MeshSurvey) -> Iterator[Finding]:
     """Listeners that are not served, with the reason, and certificates that clients will not believe."""
     for gateway in _gateways(survey):
-        served = served_gateway(survey.world, gateway)
-        for fault in served.faults:
-            if not fault.path.endswith(_CROSS_MESH):  # that is told as not enforced
-                text = f"this listener is not served: {fault.message}"
-                yield finding_about(gateway, FindingReason("listener-not-served", text, fault.path, fault.hint))
-        for port in served.ports:
+        yield from _not_served(survey.world, gateway)
+        for port in served_gateway(survey.world, gateway).ports:
             for listener in port.listeners:
                 yield from _certificates(gateway, listener, survey.now)
 
@@ -63,6 +62,17 @@ def unreachable(survey: MeshSurvey) -> Iterator[Finding]:
             text = "configures no Dataplane, so nobody can reach its listeners"
             hint = "compare `selectors` with the tags under `networking.gateway` of Dataplanes of the type BUILTIN"
             yield finding_about(gateway, FindingReason("gateway-without-proxy", text, "selectors", hint))
+
+
+def of_gateway(world: World, dataplane: Resource) -> Iterator[Finding]:
+    """Why a builtin gateway listens at no port, or not for every listener of its MeshGateway."""
+    if not dataplane.spec.is_builtin_gateway:
+        return
+    alike = gateways_alike(world, dataplane)
+    yield from _of_proxy(dataplane, alike)
+    for gateway in alike[:1]:
+        yield from (finding for finding in world.findings_of(gateway.key) if finding.code == "not-enforced")
+        yield from _not_served(world, gateway)
 
 
 def without_routes(survey: MeshSurvey) -> Iterator[Finding]:
@@ -101,20 +111,32 @@ def preferred(survey: MeshSurvey) -> Iterator[Finding]:
 
 
 def ports(survey: MeshSurvey) -> Iterator[Finding]:
-    """Ports of gateways that another Dataplane of the mesh has at the same address."""
-    owners: dict[tuple[str, str, int], Resource] = {}
+    """Ports of gateways that an inbound or another gateway of the mesh has at the same address, or their own Envoy."""
+    owners = {
+        (proxy.dataplane.mesh, address): proxy.dataplane
+        for proxy in survey.proxies
+        for _, address in inbound_addresses(proxy.dataplane)
+    }
     for proxy in survey.proxies:
-        result, net = proxy.proxy_class.gateway, proxy.dataplane.spec.net
+        result, dataplane = proxy.proxy_class.gateway, proxy.dataplane
         for port in () if result is None else result.served.ports:
-            owner = owners.setdefault((proxy.dataplane.mesh, net.address or "", port.port), proxy.dataplane)
-            if owner is not proxy.dataplane:
-                text = f"Dataplane {owner.name} has {net.address}:{port.port} too: calls for either reach either"
-                hint = "remove the Dataplane that is gone, or correct its address"
-                yield finding_about(proxy.dataplane, FindingReason("address-shared", text, "networking.gateway", hint))
+            address = address_of(dataplane.spec.net.address or "", port.port)
+            owner = owners.setdefault((dataplane.mesh, address), dataplane)
+            if owner is not dataplane:
+                yield finding_about(dataplane, _of_two(owner, address))
+            if address == admin_address(dataplane):
+                yield finding_about(dataplane, _of_admin(address))
 
 
 def _gateways(survey: MeshSurvey) -> Iterator[Resource]:
     return (resource for resource in survey.world if resource.type == GATEWAY)
+
+
+def _not_served(world: World, gateway: Resource) -> Iterator[Finding]:
+    for fault in served_gateway(world, gateway).faults:
+        if not fault.path.endswith(_CROSS_MESH):  # that is told as not enforced
+            text = f"this listener is not served: {fault.message}"
+            yield finding_about(gateway, FindingReason("listener-not-served", text, fault.path, fault.hint))
 
 
 def _certificates(gateway: Resource, listener: ServedListener, now: float | None) -> Iterator[Finding]:
@@ -167,6 +189,19 @@ def _of_proxy(dataplane: Resource, alike: tuple[Resource, ...]) -> Iterator[Find
         text = f"the MeshGateways {listed} select it alike, and {alike[0].name} configures it"
         hint = "give the selector of the one that is meant another tag, or remove the others"
         yield finding_about(dataplane, FindingReason("gateways-alike", text, path, hint))
+
+
+def _of_two(owner: Resource, address: Address) -> FindingReason:
+    text = f"Dataplane {owner.name} has {shown_address(address)} too: calls for either reach either"
+    hint = "remove the Dataplane that is gone, or correct its address"
+    if not owner.spec.is_builtin_gateway:
+        hint = f"{hint}; on one machine, give the listener or the inbound another port"
+    return FindingReason("address-shared", text, "networking.gateway", hint)
+
+
+def _of_admin(address: Address) -> FindingReason:
+    text = f"its Envoy has {shown_address(address)} for itself, and does not open the listener of the MeshGateway there"
+    return FindingReason("address-taken", text, "networking.admin.port", "give one of the two another port")
 
 
 def _no_routes(port: ServedPort, listener: ServedListener) -> FindingReason:

@@ -61,7 +61,7 @@ class ForwardedCall:
     shares: tuple[TrafficShare, ...]
     path: str = ""
     host: str | None = ""
-    """None: the endpoint's host name."""
+    """None: the endpoint's host name, where it has one."""
 
     timeout: Duration = _NO_LIMIT
     """Zero: no limit, here and below."""

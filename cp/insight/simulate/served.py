@@ -54,11 +54,18 @@ class ServedResources:
 
     def endpoints(self, cluster: Cluster) -> tuple[str, ...]:
         """The addresses of a cluster's endpoints, in the order in which they are served."""
-        assignment = cluster.load_assignment
-        if cluster.type == Cluster.EDS:
-            packed = self._snapshot.get(ENDPOINTS, cluster.eds_cluster_config.service_name or cluster.name)
-            assignment = ClusterLoadAssignment() if packed is None else _decoded(packed, ClusterLoadAssignment())
-        return tuple(_addresses(assignment))
+        return tuple(_addresses(self._assignment(cluster)))
+
+    def names_endpoints(self, cluster: Cluster) -> bool:
+        """Whether some of a cluster's endpoints have a host name, by which they can be asked."""
+        localities = self._assignment(cluster).endpoints
+        return any(endpoint.endpoint.hostname for locality in localities for endpoint in locality.lb_endpoints)
+
+    def _assignment(self, cluster: Cluster) -> ClusterLoadAssignment:
+        if cluster.type != Cluster.EDS:
+            return cluster.load_assignment
+        packed = self._snapshot.get(ENDPOINTS, cluster.eds_cluster_config.service_name or cluster.name)
+        return ClusterLoadAssignment() if packed is None else _decoded(packed, ClusterLoadAssignment())
 
 
 def terminal_filter(chain: FilterChain) -> HttpConnectionManager | TcpProxy:

@@ -156,10 +156,13 @@ def _row_outcome(
 
 def _http_call(served: ServedResources, manager: HttpConnectionManager, row: Route, request: Request) -> ForwardedCall:
     action = row.route
+    shares, host = tuple(_shares(served, action)), host_of(action, request)
+    if host is None and not any(_is_named(served, share) for share in shares if share.weight):
+        host = request.authority
     return ForwardedCall(
-        shares=tuple(_shares(served, action)),
+        shares=shares,
         path=path_of(action, row.match, request),
-        host=host_of(action, request),
+        host=host,
         timeout=_duration(action, "timeout", _ROUTE_TIMEOUT),
         idle_timeout=_duration(action, "idle_timeout", _duration(manager, "stream_idle_timeout", _STREAM_IDLE_TIMEOUT)),
         retry=_retry(action.retry_policy) if action.HasField("retry_policy") else None,
@@ -184,6 +187,12 @@ def _share(served: ServedResources, name: str, weight: int, status: int) -> Traf
     if cluster is None:
         return TrafficShare(name, weight, is_missing=True, status=status)
     return TrafficShare(name, weight, served.endpoints(cluster))
+
+
+def _is_named(served: ServedResources, share: TrafficShare) -> bool:
+    """Whether endpoints of a cluster have names, as those outside of the mesh do: only these take the host's place."""
+    cluster = served.cluster(share.cluster)
+    return cluster is not None and served.names_endpoints(cluster)
 
 
 def _mirrors(action: RouteAction) -> Iterator[tuple[str, float]]:
