@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import structlog
@@ -33,6 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--soak-proxies", default=20, type=int, help="how many proxies it has")
     parser.addoption("--soak-seed", default=1, type=int, help="what happens in it")
     parser.addoption("--linear-seconds", default=30, type=float, help="how long everything fails in tests/linear")
+    parser.addoption("--pictures", type=Path, help="a folder for the pictures that tests/page takes of the page")
     parser.addoption("--linear-seed", default=1, type=int, help="what fails in it")
 
 

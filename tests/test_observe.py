@@ -238,6 +238,18 @@ def test_who_does_not_answer_is_waited_for_and_named() -> None:
     in_a_mesh(test)
 
 
+def test_who_is_waited_for_is_told_soon_though_nothing_happens() -> None:
+    async def test(rig: Rig, a: Client, _b: Client) -> None:
+        a.answers = False
+        revision = await rig.write(timeout(3))
+
+        async with asyncio.timeout(WITHIN):
+            progress = await anext(rig.observer.progress([revision], (), 10 * WITHIN))
+        assert (progress.is_done, progress.have, progress.waiting) == (False, 1, ("default.a",))
+
+    in_a_mesh(test)
+
+
 def test_who_goes_meanwhile_is_not_waited_for() -> None:
     async def test(rig: Rig) -> None:
         await rig.write(MESH, dataplane("a", "backend"))

@@ -44,6 +44,7 @@ from cp.model.violation import Finding
 from cp.policies import Policies, discover
 from cp.resources.kinds import Kinds
 from cp.resources.redaction import redacted
+from cp.resources.rollout import ROLLOUT_KIND
 from cp.resources.world import World
 from cp.store.past import RecentPast, whole_writes
 from cp.store.port import ChangeNote
@@ -148,7 +149,8 @@ class PastHandler:
         def answer(checkpoint: Checkpoint) -> dict[str, Any]:
             before, wanted = past.at(earlier), past.at(later)
             unreadable = before.unreadable | wanted.unreadable
-            keys = (key for key in past.changed_between(*sorted((earlier, later))) if key not in unreadable)
+            changed = past.changed_between(*sorted((earlier, later)))
+            keys = (key for key in changed if key not in unreadable and key.type != ROLLOUT_KIND)
             documents = {key: (before.documents.get(key), wanted.documents.get(key)) for key in keys}
             changes = {key: is_now for key, (was, is_now) in documents.items() if was != is_now}
             world = self._world(past, earlier)

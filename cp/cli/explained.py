@@ -128,8 +128,10 @@ def _columns(rows: Iterable[TextLine], width: TextWidth) -> Iterator[tuple[str, 
     """Rows as lines of at most so many characters. The last cell gets the rest of the width."""
     everything = list(rows)
     room = width.columns - len(_GAP)
-    wide = zip_longest(*(row.cells[:-1] for row in everything), fillvalue="")
-    widths = narrowed([max(map(len, column)) for column in wide], room - room // _LAST_CELL)
+    wide = list(zip_longest(*(row.cells[:-1] for row in everything), fillvalue=""))
+    gaps = len(_GAP) * len(wide)
+    before_last = min(room - room // _LAST_CELL, room - gaps - _NARROWEST)
+    widths = narrowed([max(map(len, column)) for column in wide], before_last)
     for row in everything:
         widths_before = widths[: len(row.cells) - 1]
         last = max(room - sum(widths_before) - len(_GAP) * len(widths_before), _NARROWEST)

@@ -149,7 +149,7 @@ def _instances(output: TableFormat, api: ApiConnection, *, offline: bool) -> Non
     if output.is_data:
         print_data(answer, output)
         return
-    for line in instances.listing(answer["items"]):
+    for line in instances.listing(answer["items"], wide=output is TableFormat.WIDE):
         typer.echo(line)
 
 
@@ -164,7 +164,7 @@ def _proxies(  # noqa: PLR0913  # an option each
     def text(answer: Any) -> str:
         if name is None:
             return proxies.dataplanes(answer["items"], wide=output is TableFormat.WIDE)
-        return "".join(f"{line}\n" for line in proxies.delivery(answer))
+        return "".join(f"{line}\n" for line in proxies.delivery(answer, wide=output is TableFormat.WIDE))
 
     with api.client() as client:
 

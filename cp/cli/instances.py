@@ -12,11 +12,13 @@ from cp.model.wording import printable
 Data = Mapping[str, Any]
 
 _HEADS: Final = ("NAME", "ADDRESS", "STATUS", "PROXIES", "REVISION", "CHORES", "VERSION", "AGE", "HEARD")
+_LESS: Final = ("AGE", "HEARD", "CHORES", "VERSION", "REVISION")
+"""The heads of columns that are left out where there is no room for them, the first one first."""
 
 
-def listing(items: Sequence[Data]) -> Iterator[str]:
+def listing(items: Sequence[Data], *, wide: bool = False) -> Iterator[str]:
     """A table, and below it why some do not answer."""
-    yield from table(_HEADS, map(_row, items)).splitlines()
+    yield from table(_HEADS, map(_row, items), less=_LESS, wide=wide).splitlines()
     for item in items:
         if item["reason"] is not None:
             yield printable(f"{item['name']} ({item['address']}) does not answer: {item['reason']}")

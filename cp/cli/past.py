@@ -27,6 +27,7 @@ Data = Mapping[str, Any]
 _NOTHING: Final = "(none)"
 _SECONDS: Final = len("2026-01-31T12:30:15")
 _PARAMETERS: Final = ("from", "to", "mesh")
+_ROLLOUT: Final = "Rollout"
 _DATAPLANE: Final = frozenset({"dataplane", "dataplanes", "Dataplane"})
 
 Type = Annotated[str | None, typer.Argument(metavar="TYPE", help="The type of one resource, with its NAME.")]
@@ -147,9 +148,20 @@ def diff(  # noqa: PLR0913  # an option each
     if output is not OutputFormat.TABLE:
         print_data(answer, output)
         return
+    if not proxies:
+        answer, meshes = _without_rollouts(answer)
+        for rolled in meshes:
+            note = f"left out: how far the rollout of mesh {rolled} has come (koguma rollout show)"
+            typer.echo(printable(note), err=True)
     for line in _compared(answer) if proxies else _changed(answer):
         typer.echo(printable(line))  # whoever writes a policy names resources of Envoy
     warn_of("compared without what cannot be decrypted as it was", answer.get("unreadable", ()))
+
+
+def _without_rollouts(answer: Data) -> tuple[Data, list[str]]:
+    """The same without the progress of rollouts, which nobody wrote, and the meshes of these."""
+    meshes = [change["mesh"] for change in answer["changes"] if change["type"] == _ROLLOUT]
+    return {**answer, "changes": [change for change in answer["changes"] if change["type"] != _ROLLOUT]}, meshes
 
 
 def _revision_number(text: str | None) -> str:

@@ -24,6 +24,8 @@ _LESS: Final = (
 )
 """The heads of columns that are left out where there is no room for them, the first one first."""
 
+_LESS_OF_TYPES: Final = ("BYTES", "RESPONSES", "RESOURCES", "SINCE")
+
 _TYPE_HEADS: Final = ("TYPE", "STATUS", "SINCE", "RESPONSES", "ACCEPTED", "REJECTED", "RESOURCES", "BYTES", "VERSION")
 _FINDS_CERTIFICATES: Final = "Its library finds certificates, so it calls over TLS whoever takes it."
 _FINDS_NO_CERTIFICATES: Final = (
@@ -37,14 +39,15 @@ def dataplanes(items: Iterable[Data], *, wide: bool = False) -> str:
     return table(_HEADS, map(_row, items), less=_LESS, wide=wide)
 
 
-def delivery(answer: Data) -> Iterator[str]:
+def delivery(answer: Data, *, wide: bool = False) -> Iterator[str]:
     """The state of one proxy."""
     yield f"Dataplane {answer['mesh']}/{answer['name']}: {_state(answer)}"
     for stream in answer["streams"]:
         since = age(stream["connectedSince"])
         yield f"connected for {since}, {_KINDS.get(stream['protocol'], stream['protocol'])}, Envoy {stream['envoy']}"
         yield ""
-        yield from table_or("it has asked for nothing yet", _TYPE_HEADS, map(_type_row, stream["types"])).splitlines()
+        nothing, rows = "it has asked for nothing yet", map(_type_row, stream["types"])
+        yield from table_or(nothing, _TYPE_HEADS, rows, less=_LESS_OF_TYPES, wide=wide).splitlines()
     if answer.get("certificate") is not None:
         yield ""
         yield from _certificate(answer["certificate"])

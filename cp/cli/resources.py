@@ -26,6 +26,8 @@ _AS_BEFORE: Final = frozenset({"Unchanged", "Kept"})
 _AT_ONCE: Final = 4 * 1024 * 1024
 """How many characters of resources one request has. By default a control plane accepts 16 MiB."""
 
+_SUCH_AS_STEPS: Final = "such as --rollout 1,10%,100%"
+
 WOULD_BE: Final = {
     "Created": "would be Created",
     "Updated": "would be Updated",
@@ -43,7 +45,7 @@ def apply(  # noqa: PLR0913  # an option each
     managed_by: ManagedBy = "",
     prune: Prune = False,
     preflight: Preflighted = None,
-    rollout: Steps = "",
+    rollout: Steps = None,
     hold: Hold = HOLD,
     until: Until = "",
     wait: Wait = False,
@@ -87,14 +89,18 @@ def _line(key: Key, outcome: str) -> str:
     return f'resource type="{key.type}" {mesh}name="{key.name}" {outcome}'
 
 
-def _order(steps: str, hold: str, until: str, *, is_other: bool) -> Mapping[str, str]:
+def _order(steps: str | None, hold: str, until: str, *, is_other: bool) -> Mapping[str, str]:
     """How to roll out, as it is written; empty: not at all. The control plane checks it."""
-    if not steps and (until or hold != HOLD):
-        raise Problem("--hold and --until are for --rollout", "Add the steps, such as --rollout 1,10%,100%.", status=2)
-    if steps and is_other:
+    if steps is None:
+        if until or hold != HOLD:
+            raise Problem("--hold and --until are for --rollout", f"Add the steps, {_SUCH_AS_STEPS}.", status=2)
+        return {}
+    if not steps.strip():  # a script whose variable is empty must not write it for all at once
+        raise Problem("--rollout has no steps", f"Write the steps, {_SUCH_AS_STEPS}.", status=2)
+    if is_other:
         hint = "Leave them out: it goes on until all steps are done, and stores nothing before."
         raise Problem("--rollout cannot be combined with --dry-run or --wait", hint, status=2)
-    return {"steps": steps, "hold": hold, "until": until} if steps else {}
+    return {"steps": steps, "hold": hold, "until": until}
 
 
 def _roll_out(

@@ -13,7 +13,7 @@ from cp.cli.options import Mesh, TableFormat, TableOutput, TextFormat, TextOutpu
 from cp.cli.output import age, print_data
 from cp.cli.tables import table_or
 from cp.client.client import Client, RequestRejected, Unreachable
-from cp.client.problem import Problem
+from cp.client.problem import INTERRUPTED, Problem
 from cp.model.names import DEFAULT_MESH
 from cp.model.wording import few, printable
 
@@ -21,7 +21,7 @@ Data = Mapping[str, Any]
 
 Follow = Annotated[bool, typer.Option("--follow", help="Print the progress of the rollout until its end.")]
 Steps = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--rollout",
         metavar="STEPS",
@@ -43,7 +43,6 @@ Until = Annotated[
 ]
 
 HOLD: Final = "30s"
-_INTERRUPTED: Final = 130
 _EVERY: Final = 0.5
 _PATIENCE: Final = 60.0
 """Seconds for which nobody may answer while a rollout is followed: a control plane may be started again."""
@@ -123,7 +122,7 @@ def followed(client: Client, mesh: str, number: int) -> Data:
     except KeyboardInterrupt:
         hint = f"See it with `koguma rollout show --mesh {mesh} --follow`, end it with `koguma rollout abort`."
         message = f"rollout {number} of mesh {mesh} goes on without being watched from here"
-        raise Problem(message, hint, status=_INTERRUPTED) from None
+        raise Problem(message, hint, status=INTERRUPTED) from None
 
 
 def must_be_done(last: Data, number: int, *, is_silent: bool = False) -> None:

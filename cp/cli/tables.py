@@ -23,6 +23,9 @@ _NARROWEST: Final = 8
 _NAMES: Final = frozenset({"MESH", "NAME", "DATAPLANE", "POLICY", "RESOURCE", "TYPE", "REVISION", "ADDRESS"})
 """The heads of columns that are narrowed last: people copy what is in them."""
 
+_OF_NAMES: Final = frozenset({"TAGS", "LISTENERS", "SELECTS", "CLUSTER", "ENDPOINT", "VERSION"})
+"""The heads of columns whose cells have several names, or one of which half tells nothing."""
+
 _PIECE: Final = re.compile(r"\s+|[^\s,]*,|[^\s,]+")
 _NAME: Final = re.compile(r"\(?[\w.:/@=*\[\]-]+\)?[,:;]?")
 """A piece of text that would be of no use in two halves."""
@@ -110,8 +113,15 @@ def _without(rows: Sequence[Row], column: int) -> Sequence[Row]:
 
 
 def _least(rows: Sequence[Row]) -> int:
-    """The width that a table needs at the least, if names stay whole and heads are broken between words alone."""
-    return sum(_least_widths(rows)) + len(_GAP) * (len(rows[0]) - 1)
+    """The width that a table needs at the least, if no name is cut and heads are broken between words alone."""
+    return sum(_uncut_widths(rows)) + len(_GAP) * (len(rows[0]) - 1)
+
+
+def _uncut_widths(rows: Sequence[Row]) -> list[int]:
+    """The least widths of columns, with room for each name among others in a cell."""
+    columns = zip_longest(*rows)
+    longest = (max(map(len, _PIECE.findall(" ".join(column)))) if column[0] in _OF_NAMES else 0 for column in columns)
+    return [max(least, name) for least, name in zip(_least_widths(rows), longest, strict=True)]
 
 
 def _least_widths(rows: Sequence[Row]) -> list[int]:
@@ -122,7 +132,8 @@ def _least_widths(rows: Sequence[Row]) -> list[int]:
 
 def _fitting(rows: Sequence[Row], room: int) -> list[int]:
     """The widths of columns in a total. Names give way if that of all others does not suffice."""
-    least, widths = _least_widths(rows), _widths(rows)
+    uncut, widths = _uncut_widths(rows), _widths(rows)
+    least = uncut if sum(uncut) <= room else _least_widths(rows)
     left = room - sum(least)
     if left >= 0:
         more = narrowed([width - at_least for width, at_least in zip(widths, least, strict=True)], left, 0)

@@ -14,7 +14,7 @@ import typer
 
 from cp.cli.findings import finding_lines
 from cp.client.client import Client
-from cp.client.problem import Problem
+from cp.client.problem import INTERRUPTED, Problem
 from cp.model.duration import LONGEST_WAIT, Duration
 from cp.model.names import DEFAULT_MESH, Key, dataplane_key
 from cp.model.wording import few
@@ -77,8 +77,14 @@ def until_delivered(
         "resources": [_named(key) for key in written.keys],
         "wait": str(timeout),
     }
-    last = _last(client, question, timeout)
-    everybody = None if written.revisions or not _is_in_force(last) else _last(client, {"wait": str(timeout)}, timeout)
+    try:
+        last = _last(client, question, timeout)
+        is_unchanged = not written.revisions and _is_in_force(last)
+        everybody = _last(client, {"wait": str(timeout)}, timeout) if is_unchanged else None
+    except KeyboardInterrupt:
+        if report is not None:
+            report({})
+        raise _interrupted(written) from None
     late = [] if everybody is None else _late(everybody, written)
     if report is not None:
         report({**last, "waiting": late} if late else last)
@@ -87,6 +93,14 @@ def until_delivered(
     if everybody is not None:
         _report_all_proxies(everybody, err=report is not None)
     _must_have_answered(late, timeout)
+
+
+def _interrupted(written: WrittenResources) -> Problem:
+    """Whoever stops waiting has to know that this takes nothing back."""
+    if not written.revisions:
+        return Problem("not waited for to the end", "Nothing had to be changed: it was stored before.", INTERRUPTED)
+    hint = "The change is stored, and proxies are served it all the same. Repeat the command to wait again."
+    return Problem("not waited for to the end", hint, INTERRUPTED)
 
 
 def _last(client: Client, question: Data, timeout: Duration) -> Data:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Final
 
 from cp.model.wording import printable
+
+INTERRUPTED: Final = 130
+"""The status of a command that somebody interrupts, as shells have it: 128 and the number of the signal."""
 
 
 class Problem(Exception):

@@ -217,12 +217,14 @@ class Observer:
             audience = self._audience(revisions, frozenset(resources))
             held = {proxy for proxy in audience.held if self._is_held(proxy, audience)}
             standings = {proxy: self._standing(proxy, audience) for proxy in audience.proxies}
-            yielded_at = loop.time()
+            yielded_at, yielded = loop.time(), dict[str, ChangeStanding]()
             while ChangeStanding.WAITING in standings.values() and (remaining := deadline - loop.time()) > 0:
                 if loop.time() - yielded_at >= _PROGRESS_EVERY:
                     yield self._progress(standings, audience)
-                    yielded_at = loop.time()
-                news = await _news(watch, min(remaining, _HELD_EVERY) if held else remaining)
+                    yielded_at, yielded = loop.time(), dict(standings)
+                # What is new is told soon, also where nothing comes after it: then somebody is waited for.
+                patience = _PROGRESS_EVERY if standings != yielded else _HELD_EVERY if held else remaining
+                news = await _news(watch, min(remaining, patience))
                 released = {proxy for proxy in held if not self._is_held(proxy, audience)}
                 held -= released
                 for proxy in standings.keys() & (news | released):

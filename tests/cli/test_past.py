@@ -115,6 +115,20 @@ def test_a_difference_is_one_of_texts(koguma: Koguma) -> None:
     assert koguma("diff", str(before), "--mesh", "other").lines[0].startswith("no resource is different")
 
 
+def test_how_far_a_rollout_has_come_is_no_difference_of_what_people_wrote(koguma: Koguma) -> None:
+    before = revision(koguma)
+    assert koguma("apply", "-f", "-", "--rollout", "1", stdin=TIMEOUT_YAML).status == 0
+
+    ended = koguma("diff", str(before))
+    assert [line for line in ended.lines if line.startswith("+++")] == [
+        f"+++ MeshTimeout default/slow, revision {revision(koguma)}"
+    ]
+    assert ended.err == "left out: how far the rollout of mesh default has come (koguma rollout show)\n"
+    plan = koguma("plan", "--from", str(before)).lines
+    assert plan[0].startswith("1 resource would change (1 created)")
+    assert "Rollout" not in "".join(plan)
+
+
 def test_a_change_of_a_secret_alone_is_told(koguma: Koguma) -> None:
     before = applied(koguma, SECRET)
     applied(koguma, SECRET.replace(INLINE, "b3RoZXI="))

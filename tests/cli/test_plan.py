@@ -96,6 +96,23 @@ def test_findings_that_appear_and_vanish_are_told(offline: Koguma, folders: tupl
     assert f"findings that vanish:\n  - {after}/slow.yaml:" in back
 
 
+def test_a_finding_that_names_a_policy_on_another_line_is_no_other_one(
+    offline: Koguma, folders: tuple[Path, Path]
+) -> None:
+    item = {"targetRef": {"kind": "Mesh"}, "default": {"http": {"requestTimeout": "9s"}}}
+    for_all = {"type": "MeshTimeout", "mesh": "default", "name": "for-all", "spec": {"to": [item]}}
+    of_dataplanes = TIMEOUT_YAML.replace("kind: Mesh\n  to", "kind: Dataplane\n  to")
+    for folder, text in zip(folders, (of_dataplanes, f"# moved\n{of_dataplanes.replace('10s', '11s')}"), strict=True):
+        (folder / "for-all.yaml").write_text(yaml.safe_dump(for_all))
+        (folder / "slow.yaml").write_text(text)
+
+    before, after = folders
+    found = json.loads(offline("lint", "-f", after, "-o", "json").out)["findings"]
+    assert [finding["code"] for finding in found if "slow.yaml:" in finding["message"]] == ["overridden"]
+    plan = json.loads(offline("plan", "--from", before, "--to", after, "-o", "json").out)
+    assert (plan["empty"], plan["findings"]) == (False, {"appearing": [], "vanishing": []})
+
+
 def test_the_plan_of_what_would_be_applied_changes_nothing(koguma: Koguma, tmp_path: Path) -> None:
     (file := tmp_path / "mesh.yaml").write_text(yaml.safe_dump_all(PROXIES))
     koguma("apply", "-f", file)

@@ -60,6 +60,7 @@ def test_programs_are_told_how_it_ended(koguma: Koguma, slow: Path) -> None:
         (("--until", "5xx < 1%"), "--hold and --until are for --rollout"),
         (("--rollout", "1", "--wait"), "cannot be combined"),
         (("--rollout", "1", "--dry-run"), "cannot be combined"),
+        (("--rollout", ""), "--rollout has no steps"),
         (("--rollout", "many"), "`many` is no step"),
         (("--rollout", "1", "--until", "p99 < 1s"), "is no condition; write `5xx < 1%`"),
     ],

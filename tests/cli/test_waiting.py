@@ -232,6 +232,28 @@ def test_what_changes_nothing_says_how_many_have_all(
     assert capsys.readouterr().out == line
 
 
+class Impatient:
+    """A control plane for which somebody does not wait any longer."""
+
+    def lines(self, path: str, data: Any, seconds: float) -> list[dict[str, Any]]:
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("revisions", "hint"),
+    [([7], "The change is stored, and proxies are served it all the same"), ([], "it was stored before")],
+)
+def test_who_stops_waiting_is_told_that_nothing_is_taken_back(revisions: list[int], hint: str) -> None:
+    client: Any = Impatient()
+    reports: list[Any] = []
+
+    with pytest.raises(Problem, match="not waited for to the end") as problem:
+        until_delivered(client, WrittenResources(revisions=revisions), duration("1s"), reports.append)
+
+    assert (problem.value.status, reports) == (130, [{}])
+    assert hint in problem.value.hint
+
+
 @pytest.mark.parametrize(
     ("key", "is_late"),
     [

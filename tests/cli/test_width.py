@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from cp.app import RunningControlPlane
+from cp.cli import proxies, tables
 from cp.cli.tables import narrowed, row_lines, table
 from tests.api.samples import dataplane
 from tests.support.mesh import MESH
@@ -63,10 +64,35 @@ ACCESS_LOG = {
 }
 
 
+CALLED = {"kind": "MeshService", "name": "backend"}
+OF_A_ROUTE = [
+    {
+        "type": "MeshTimeout",
+        "mesh": "default",
+        "name": "for-backend",
+        "spec": {"to": [{"targetRef": CALLED, "default": {"http": {"requestTimeout": "3s"}}}]},
+    },
+    {
+        "type": "MeshHTTPRoute",
+        "mesh": "default",
+        "name": "slow-ones",
+        "spec": {
+            "to": [
+                {
+                    "targetRef": CALLED,
+                    "rules": [{"matches": [{"path": {"type": "PathPrefix", "value": "/slow"}}], "default": {}}],
+                }
+            ]
+        },
+    },
+]
+"""Origins as long as usual: on a terminal of 80 columns, nothing of a line has room to spare."""
+
+
 @pytest.fixture
 def mesh(tmp_path: Path) -> Path:
     (file := tmp_path / "mesh.yaml").write_text(
-        yaml.safe_dump_all([MESH, service("web", "backend"), service("backend"), ACCESS_LOG])
+        yaml.safe_dump_all([MESH, service("web", "backend"), service("backend"), ACCESS_LOG, *OF_A_ROUTE])
     )
     return file
 
@@ -133,7 +159,13 @@ def address(running: RunningControlPlane) -> str:
     return url
 
 
-OF_CONTROL_PLANE = [("get", "dataplanes"), ("inspect", "dataplanes"), ("get", "meshes"), ("history",)]
+OF_CONTROL_PLANE = [
+    ("get", "dataplanes"),
+    ("inspect", "dataplanes"),
+    ("get", "meshes"),
+    ("history",),
+    ("inspect", "instances"),
+]
 WITH_NAMES = OF_CONTROL_PLANE[:2]
 WIDTHS = pytest.mark.parametrize("columns", [80, pytest.param(120, marks=pytest.mark.long), 200])
 
@@ -167,6 +199,66 @@ def test_a_name_that_has_no_room_ends_in_three_dots_and_is_whole_elsewhere(addre
     assert LONGEST_NAME in " ".join(on_a_terminal(80, "get", "mt", "-o", "json", address=address))
 
 
+SENT = {
+    "mesh": "default",
+    "name": "web-1",
+    "status": "Online",
+    "since": "2026-01-01T00:00:00Z",
+    "findings": [],
+    "streams": [
+        {
+            "protocol": "delta",
+            "envoy": "1.40.0",
+            "connectedSince": "2026-01-01T00:00:00Z",
+            "types": [
+                {
+                    "type": type_,
+                    "inSync": True,
+                    "refusals": [],
+                    "since": "2026-01-01T00:00:00Z",
+                    "acked": "e4ec465b81d0",
+                }
+                | dict.fromkeys(("responses", "accepted", "rejected", "resources", "bytes"), 1_000_000)
+                for type_ in ("clusters", "endpoints", "listeners")
+            ],
+        }
+    ],
+}
+
+
+@pytest.mark.parametrize("columns", [80, 120, 200])
+def test_what_a_proxy_was_sent_fits_and_its_types_and_versions_stay_whole(
+    columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "terminal_width", lambda: columns)
+    lines = list(proxies.delivery(SENT))
+
+    assert max(map(len, lines)) <= columns
+    assert [line.split()[0] for line in lines[4:7]] == ["clusters", "endpoints", "listeners"]
+    assert all("e4ec465b81d0" in line for line in lines[4:7])
+
+
+@pytest.mark.parametrize(("columns", "left_out"), [(60, 1), (80, 0)])
+def test_no_tag_is_cut_while_a_column_that_matters_less_is_shown(
+    columns: int, left_out: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "terminal_width", lambda: columns)
+    tags = ("kuma.io/protocol=http", "kuma.io/service=backend")
+    text = table(("NAME", "TAGS", "STATUS", "MORE"), [("a" * 20, " ".join(tags), "Online", "x" * 8)], less=("MORE",))
+
+    assert max(map(len, text.splitlines())) <= columns
+    assert [tag for tag in tags if tag not in text] == []
+    assert ("left out" in text) is bool(left_out)
+
+
+def test_a_column_of_tags_with_one_for_which_there_is_no_room_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "terminal_width", lambda: 40)
+    text = table(("NAME", "TAGS"), [("web-1", "version=" + "v" * 60)])
+
+    assert max(map(len, text.splitlines())) <= 40
+    assert "version=vvv" in text
+
+
 def test_what_a_program_reads_has_neither_colours_nor_dots(mesh: Path) -> None:
     command = [sys.executable, "-m", "cp", "explain", "web-1", "backend:9000/", "-f", str(mesh)]
 
@@ -185,7 +277,7 @@ def test_a_plan_has_colours_where_the_user_has_not_taken_them_away(mesh: Path, t
 
 @WIDTHS
 def test_an_explanation_breaks_no_name_and_has_all_of_it_where_it_is_asked_to(mesh: Path, columns: int) -> None:
-    words = ("explain", "web-1", "backend:9000/", "-f", str(mesh))
+    words = ("explain", "web-1", "GET http://backend/slow", "-f", str(mesh))
     lines, whole = on_a_terminal(columns, *words), "\n".join(on_a_terminal(columns, *words, "-o", "wide"))
 
     assert max(map(len, lines)) <= columns

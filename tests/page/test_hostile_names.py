@@ -26,7 +26,9 @@ HOSTILE: Final = {
 SHORT: Final = {("explain", "markup"), ("proxies", "marks of direction"), ("values", "a thousand characters")}
 """Those that are looked at each time."""
 
-NAMES: Final = re.compile("frontend-1|backend-1|absent-1|for-backend|slow-ones")
+NAMES: Final = re.compile("frontend-1|backend-1|absent-1|for-backend|for-all|slow-ones")
+OF_A_PROXY: Final = ("values", "delivery", "envoy", "policies of a proxy", "document")
+OF_A_MESH: Final = ("fleet", "proxies", "explain", "mesh", "policies", "policy", "changes")
 
 
 def told_as(name: str) -> Callable[[Route], Any]:
@@ -57,7 +59,7 @@ def assert_harmless(window: Visit) -> None:
     ("view", "hostile"),
     [
         pytest.param(view, hostile, marks=() if (view, hostile) in SHORT else pytest.mark.long)
-        for view in ("fleet", "proxies", "values", "delivery", "envoy", "policies of a proxy", "explain")
+        for view in (*OF_A_MESH, *OF_A_PROXY)
         for hostile in HOSTILE
     ],
 )

@@ -59,6 +59,28 @@ def test_where_everybody_may_call_everybody_one_box_says_so_and_the_list_has_eve
         expect(row(page, "service-007")).to_contain_text(name)
 
 
+def test_few_services_that_may_all_call_each_other_are_one_box_until_it_is_opened(window: Visit) -> None:
+    everybody = list(range(20))
+    services = [service(f"service-{number:02}") for number in everybody]
+    page = open_graph(window, services, group(everybody, *map(call, everybody)))
+
+    expect(page.locator("svg a")).to_have_count(1)
+    expect(page.locator("svg a")).to_contain_text("service-00 and 19 more 20 services")
+    page.locator("svg a").click()
+    expect(page.locator("svg a")).to_have_count(20)
+    page.get_by_role("link", name="All services").click()
+    expect(page.locator("svg a")).to_have_count(1)
+
+
+def test_services_that_differ_in_their_calls_are_drawn_however_many_calls_there_are(window: Visit) -> None:
+    """Each calls those that come after it: 190 calls of 20 services, of which no two are alike."""
+    services = [service(f"service-{number:02}") for number in range(20)]
+    groups = (group([each], *map(call, range(each + 1, 20))) for each in range(19))
+    page = open_graph(window, services, *groups)
+
+    expect(page.locator("svg a")).to_have_count(20)
+
+
 def test_around_a_service_that_is_asked_for_all_others_are_groups(window: Visit) -> None:
     everybody = list(range(MANY))
     services = [service(f"service-{number:03}") for number in everybody]

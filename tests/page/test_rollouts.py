@@ -58,6 +58,39 @@ def test_a_rollout_is_seen_until_its_end_without_a_reload(window: Visit, mesh: P
     assert rollout(mesh)["number"] == held
 
 
+def test_a_rollout_is_paused_continued_and_taken_back_on_the_page(window: Visit, mesh: Playground, held: int) -> None:
+    page = window.open("/gui/changes?mesh=default")
+    section = page.locator("section").filter(has=page.get_by_role("heading", name="Rollouts"))
+
+    section.get_by_role("button", name="Pause").click()
+    expect(section).to_contain_text("Paused in mesh default")
+    section.get_by_role("button", name="Continue").click()
+    expect(section.get_by_role("button", name="Pause")).to_be_visible()
+    section.get_by_role("button", name="Take it back …").click()
+    assert not window.violations()
+    section.get_by_role("button", name="No", exact=True).click()
+    assert rollout(mesh)["underWay"]
+    section.get_by_role("button", name="Take it back …").click()
+    section.get_by_role("button", name="Yes, take it back").click()
+
+    expect(section).to_contain_text("Aborted in mesh default: aborted")
+    expect(section.get_by_role("button")).to_have_count(0)
+    assert (rollout(mesh)["number"], rollout(mesh)["state"]) == (held, "Aborted")
+
+
+def test_who_may_not_write_what_is_rolled_out_cannot_take_it_back(window: Visit, mesh: Playground, held: int) -> None:
+    body = {"status": 403, "title": "Access denied", "detail": "jane may not write MeshTimeout in mesh `default`"}
+    window.page.route("**/_rollout", lambda route: route.fulfill(status=403, json=body))
+    page = window.open("/gui/changes?mesh=default")
+    section = page.locator("section").filter(has=page.get_by_role("heading", name="Rollouts"))
+
+    section.get_by_role("button", name="Pause").click()
+
+    expect(section.get_by_role("alert")).to_contain_text("jane may not write MeshTimeout")
+    assert (rollout(mesh)["number"], rollout(mesh)["state"]) == (held, "Holding")
+    window.faults.clear()  # so Chromium notes each answer of 403
+
+
 def test_a_proxy_tells_that_it_is_served_what_is_not_stored(window: Visit, held: int) -> None:
     page = window.open("/gui/proxies/default/frontend-1")
 

@@ -190,6 +190,24 @@ def test_an_envoy_is_asked_on_demand(window: Visit) -> None:
     expect(page.get_by_role("row", name=re.compile("kri_msvc_default___backend_main"))).to_contain_text("healthy")
 
 
+def test_a_proxy_is_compared_with_its_envoy_and_says_at_which_level_it_logs(window: Visit, mesh: Playground) -> None:
+    page = window.open(f"{PROXY}?tab=live")
+    subject = page.get_by_label("Ask its Envoy for")
+    subject.select_option("What is not as it should be")
+    page.get_by_role("button", name="Ask").click()
+    expect(page.get_by_role("tabpanel")).to_contain_text("Envoy has what it should have: ")
+
+    with mesh.having(PATCH):
+        page.get_by_role("button", name="Ask").click()
+        expect(page.get_by_role("heading", name="clusters kri_msvc_default___backend_main")).to_be_visible()
+        expect(page.get_by_role("row", name="connectTimeout 0s")).to_contain_text("2s")
+        expect(page.get_by_role("tabpanel")).to_contain_text("Envoy says: ")
+        assert not window.violations()
+    subject.select_option("The level of its log")
+    page.get_by_role("button", name="Ask").click()
+    expect(page.get_by_role("tabpanel")).to_contain_text("It logs at level warning.")
+
+
 def test_where_no_envoy_can_be_asked_the_page_says_why(window: Visit) -> None:
     page = window.open("/gui/proxies/default/backend-1?tab=live")
 

@@ -27,6 +27,7 @@ from cp.api.authentication import AccessControl
 from cp.api.collaborators import BootstrapDefaults, Collaborators, ControlPlaneIdentity
 from cp.api.http import create_api
 from cp.model.document import Document
+from cp.model.names import Key
 from cp.policies import kinds
 from cp.serving.reconcile import Reconciler
 from cp.store.memory import MemoryStore
@@ -62,6 +63,21 @@ class PlannedControlPlane:
 
     async def apply(self, *documents: Document) -> None:
         await self._apply(documents)
+
+    async def plan_of_deletion(self, key: Key) -> Mapping[str, Any]:
+        answer = await self._delete(key, dryRun="true", plan="true")
+        plan: Mapping[str, Any] = answer["plan"]
+        return plan
+
+    async def delete(self, key: Key) -> None:
+        await self._delete(key)
+
+    async def _delete(self, key: Key, **parameters: str) -> Any:
+        folder = f"/meshes/{key.mesh}" if key.mesh else ""
+        plural = kinds(policies())[key.type].plural
+        answer = await self.api.delete(f"{folder}/{plural}/{key.name}", params=parameters)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
 
     async def _apply(self, documents: Iterable[Document], **parameters: str) -> Any:
         texts = [{"text": yaml.safe_dump(dict(each.data)), "place": f"{each.key.name}.yaml:1"} for each in documents]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from copy import deepcopy
+from functools import partial
 from random import Random
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 from hypothesis import settings
@@ -18,6 +19,9 @@ from tests.plan.rig import PlannedControlPlane, Sent, planned_control_plane
 from tests.random_mesh import EDGE, EVERY, LEGACY, MESH, random_document, seeds
 
 EDITS = 3
+
+Planning: TypeAlias = Callable[[], Awaitable[Mapping[str, Any]]]
+Making: TypeAlias = Callable[[], Awaitable[None]]
 
 
 def test_the_fields_of_a_plan_are_those_in_which_what_proxies_are_sent_differs() -> None:
@@ -33,14 +37,20 @@ def test_the_fields_of_many_plans_are_those_in_which_what_proxies_are_sent_diffe
 
 
 async def _judged(seed: int) -> int:
-    """Plan some edits of a mesh and make them. Returns how many of them changed what is sent to a proxy."""
+    """Plan some edits and deletions and make them. Returns how many of them changed what is sent to a proxy."""
     chance, of_kinds = Random(seed), (EVERY, EDGE, (*LEGACY, "ExternalService"))[seed % 3]
     documents = _unique([MESH, *(random_document(chance, of_kinds) for _ in range(chance.randrange(5, 20)))])
     changed = 0
     async with planned_control_plane(documents.values()) as running:
         for _ in range(EDITS):
-            edit = [*_unique([random_document(chance, of_kinds) for _ in range(chance.choice([1, 1, 2, 4]))]).values()]
-            changed += await _planned_and_made(running, edit, f"seed {seed}, {[str(each.key) for each in edit]}")
+            edit = _unique([random_document(chance, of_kinds) for _ in range(chance.choice([1, 1, 2, 4]))])
+            documents |= edit
+            change = partial(running.plan, *edit.values()), partial(running.apply, *edit.values())
+            changed += await _planned_and_made(running, *change, f"seed {seed}, {list(map(str, edit))}")
+            gone = chance.choice([key for key in documents if key.type != "Mesh"])
+            del documents[gone]
+            change = partial(running.plan_of_deletion, gone), partial(running.delete, gone)
+            changed += await _planned_and_made(running, *change, f"seed {seed}, without {gone}")
     return changed
 
 
@@ -48,12 +58,13 @@ def _unique(documents: Sequence[Document]) -> dict[Key, Document]:
     return {each.key: each for each in documents}
 
 
-async def _planned_and_made(running: PlannedControlPlane, edit: Sequence[Document], what: str) -> bool:
-    plan, before = await running.plan(*edit), await running.sent()
-    await running.apply(*edit)
+async def _planned_and_made(running: PlannedControlPlane, plan_of_it: Planning, make: Making, what: str) -> bool:
+    plan, before = await plan_of_it(), await running.sent()
+    await make()
     after = await running.sent()
     (mesh,) = plan["meshes"] or [{"differences": [], "added": [], "removed": []}]
     assert set(mesh["added"]) == after.keys() - before.keys(), what
+    assert set(mesh["removed"]) == before.keys() - after.keys(), what
     for proxy in before.keys() & after.keys():
         differences = [each for each in mesh["differences"] if proxy in each["proxies"]]
         told = {(each["type"], each["name"]) for each in differences}

@@ -5,9 +5,11 @@ See record 0086.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import Final
 
 from cp.insight.comparison import ChangedResource, Decode, ProxyDifference, SnapshotOrFailure, comparison_of
 from cp.insight.plan.causes import ChangedDocuments
@@ -23,6 +25,9 @@ from cp.model.names import Key
 from cp.model.violation import Finding
 from cp.resources.world import World
 from cp.translate.compiler import CompiledProxy, Compiler
+
+_PLACE: Final = re.compile(r" \([^()]*:\d+\)")
+"""How a message says where a policy stands that it names."""
 
 
 def planned_documents(
@@ -142,10 +147,10 @@ def finding_changes(
 
 
 def _not_among(findings: Iterable[Finding], known: Iterable[Finding]) -> tuple[Finding, ...]:
-    """That a finding stands on another line makes it no other one."""
+    """That a finding stands on another line, or names a policy that does, makes it no other one."""
     identities = set(map(_identity, known))
     return tuple(finding for finding in findings if _identity(finding) not in identities)
 
 
 def _identity(finding: Finding) -> tuple[object, ...]:
-    return finding.code, finding.severity, finding.resource, finding.path, finding.message
+    return finding.code, finding.severity, finding.resource, finding.path, _PLACE.sub("", finding.message)

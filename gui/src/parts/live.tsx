@@ -4,6 +4,7 @@ import { useState } from "preact/hooks";
 import { apiPath, useAnswerOnDemand } from "../shell/api";
 import { quantity } from "../shell/text";
 import { AnswerView } from "./answer";
+import { type EnvoyComparison, EnvoyDifferences } from "./envoy-differences";
 import { Json } from "./json";
 import { Name } from "./name";
 import { Wide } from "./wide";
@@ -15,6 +16,8 @@ const SUBJECTS = [
   { key: "listeners", title: "Listeners" },
   { key: "config_dump", title: "Configuration" },
   { key: "server_info", title: "Envoy itself" },
+  { key: "log_level", title: "The level of its log" },
+  { key: "diff", title: "What is not as it should be" },
 ] as const;
 
 type Subject = (typeof SUBJECTS)[number]["key"];
@@ -60,20 +63,25 @@ export function LiveTab({ mesh, name }: { mesh: string; name: string }) {
         </button>
       </form>
       {asked !== null && (
-        <AnswerView answer={answer}>
-          {(data) =>
-            asked.subject === "clusters" ? (
-              <Clusters data={data as ClusterAnswer} />
-            ) : asked.subject === "stats" ? (
-              <Stats data={data as StatsAnswer} />
-            ) : (
-              <Json value={data} open />
-            )
-          }
-        </AnswerView>
+        <AnswerView answer={answer}>{(data) => <EnvoyAnswer subject={asked.subject} data={data} />}</AnswerView>
       )}
     </>
   );
+}
+
+function EnvoyAnswer({ subject, data }: { subject: Subject; data: unknown }) {
+  switch (subject) {
+    case "clusters":
+      return <Clusters data={data as ClusterAnswer} />;
+    case "stats":
+      return <Stats data={data as StatsAnswer} />;
+    case "log_level":
+      return <LogLevel data={data as LogLevelAnswer} />;
+    case "diff":
+      return <EnvoyDifferences data={data as EnvoyComparison} />;
+    default:
+      return <Json value={data} open />;
+  }
 }
 
 function takesFilter(subject: Subject): boolean {
@@ -184,6 +192,27 @@ function Stats({ data }: { data: StatsAnswer }) {
       {histograms.map((stat) => (
         <Json key="histograms" name="histograms" value={stat.histograms} />
       ))}
+    </>
+  );
+}
+
+interface LogLevelAnswer {
+  readonly level: string;
+  readonly loggers: Readonly<Record<string, string>>;
+  readonly setBackIn: number | null;
+}
+
+function LogLevel({ data }: { data: LogLevelAnswer }) {
+  return (
+    <>
+      <p>
+        It logs at level <Name text={data.level} whole />
+        {data.setBackIn !== null && `, and as before in ${Math.ceil(data.setBackIn)} s`}.{" "}
+        <span class="quiet">
+          <code>koguma log-level</code> sets another one for a time.
+        </span>
+      </p>
+      {Object.keys(data.loggers).length > 0 && <Json name="loggers with another level" value={data.loggers} open />}
     </>
   );
 }

@@ -5,6 +5,7 @@ import { COLLATION } from "./text";
 
 const MOST_BOXES = 150;
 const MOST_EDGES = 1500;
+const MOST_TANGLED = 150; // edges between services of which most are alike: above it, they are a band and no drawing
 const MOST_GROUPS = 35; // which call each other by fewer edges than are the most
 const MOST_SINGLE = 60; // services of a filter that have boxes of their own beside groups
 
@@ -87,6 +88,8 @@ function boxOf(services: readonly number[], prefix: string): Box {
 /**
  * The picture with a box for each service, if that can be looked at; else with boxes for those that were asked for, and
  * with groups of the others; else with groups of all. With a filter, only calls from and to what was asked for.
+ * Where most services are alike, groups say in a few boxes what many lines across each other do not; who opens a group
+ * or filters wants to see services all the same.
  */
 export function pictureOf(
   graph: MeshGraph,
@@ -94,7 +97,10 @@ export function pictureOf(
   groups: Groups,
   shown: ReadonlySet<number>,
   asked: ReadonlySet<number>,
+  isOpen: boolean,
 ): Picture {
+  const isAlike = groups.grouping === "calls" && 2 * groups.boxes.length <= shown.size;
+  const most = isAlike && !isOpen ? MOST_TANGLED : MOST_EDGES;
   const single = () => [...shown].map((service) => boxOf([service], ""));
   const around = () => [...[...asked].map((service) => boxOf([service], "")), ...groupsWithin(groups, shown, asked)];
   const attempts: (readonly [Grouping, boolean, () => readonly Box[]])[] = [
@@ -102,7 +108,7 @@ export function pictureOf(
     [groups.grouping, asked.size < shown.size && asked.size <= MOST_SINGLE, around],
   ];
   for (const [grouping, isSmall, boxes] of attempts) {
-    const picture = isSmall ? pictureWith(graph, targets, grouping, boxes(), asked, MOST_EDGES) : null;
+    const picture = isSmall ? pictureWith(graph, targets, grouping, boxes(), asked, most) : null;
     if (picture !== null) {
       return picture;
     }

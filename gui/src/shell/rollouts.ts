@@ -9,6 +9,10 @@ export interface Resource {
   readonly name: string;
 }
 
+export function titleOf(resource: Resource): string {
+  return `${resource.type} ${resource.mesh === undefined ? "" : `${resource.mesh}/`}${resource.name}`;
+}
+
 export interface Rollout {
   readonly mesh: string;
   readonly number: number;

@@ -5,11 +5,12 @@ import { AnswerView, ProblemNote } from "../parts/answer";
 import { Difference } from "../parts/difference";
 import { Fact } from "../parts/facts";
 import { Name } from "../parts/name";
+import { RolloutEntry } from "../parts/rollout-entry";
 import { Ago, Moment } from "../parts/time";
 import { announce } from "../shell/announce";
 import { asProblem, type Problem, post, revision, type TaggedAnswer, useAnswer } from "../shell/api";
 import { duration } from "../shell/clock";
-import { type Resource, useRollouts } from "../shell/rollouts";
+import { type Resource, titleOf, useRollouts } from "../shell/rollouts";
 import { addressOf, go, place, withParameters } from "../shell/route";
 import { useStore } from "../shell/store";
 import { quantity } from "../shell/text";
@@ -76,26 +77,7 @@ function Rollouts({ mesh }: { mesh: string }) {
     <section>
       <h2>Rollouts</h2>
       {items.map((rollout) => (
-        <div key={rollout.mesh} class={`note ${rollout.state === "RolledBack" ? "bad" : ""}`}>
-          <p>
-            <b>{rollout.state}</b> in mesh <Name text={rollout.mesh} />: <Name text={rollout.course} whole />{" "}
-            <span class="quiet">
-              begun <Ago at={rollout.begun} /> ago by <Name text={rollout.author} />
-            </span>
-          </p>
-          {rollout.reason !== null && (
-            <p>
-              <Name text={rollout.reason} whole />
-            </p>
-          )}
-          <p>
-            {rollout.resources.map((resource) => (
-              <span key={titleOf(resource)} class="resource">
-                <b>{resource.change}</b> <Name text={titleOf(resource)} />{" "}
-              </span>
-            ))}
-          </p>
-        </div>
+        <RolloutEntry key={rollout.mesh} rollout={rollout} reload={reload} />
       ))}
     </section>
   );
@@ -211,10 +193,6 @@ function reachOf(reach: Reach): string {
 function timeTaken(write: Write, inForce: string): string {
   const milliseconds = Math.max(0, new Date(inForce).getTime() - new Date(write.time).getTime());
   return milliseconds < 10_000 ? `${milliseconds.toLocaleString("en")} ms` : duration(milliseconds);
-}
-
-export function titleOf(resource: Resource): string {
-  return `${resource.type} ${resource.mesh === undefined ? "" : `${resource.mesh}/`}${resource.name}`;
 }
 
 // --- one change ---
@@ -349,7 +327,7 @@ const CONFLICT = 412; // since the preview something was written that makes it a
 
 type Choice = "these" | "mesh" | "all";
 
-/** The one write of the page. It shows what it would do before it does it. */
+/** The way back is a write. It shows what it would do before it does it. */
 function Rollback({ revision: to, changed }: { revision: number; changed: readonly Resource[] }) {
   const meshes = [...new Set(changed.map((each) => each.mesh ?? (each.type === "Mesh" ? each.name : "")))];
   const [mesh] = meshes;

@@ -106,9 +106,10 @@ function Graph({ graph }: { graph: MeshGraph }) {
   const groups = useMemo(() => groupServices(graph, targets), [graph, targets]);
   const asked = useMemo(() => askedServices(graph, groups, words, box), [graph, groups, words, box]);
   const shown = useMemo(() => withNeighbours(graph, asked), [graph, asked]);
+  const isOpen = box !== null || words !== "";
   const picture = useMemo(
-    () => pictureOf(graph, targets, groups, shown, asked),
-    [graph, targets, groups, shown, asked],
+    () => pictureOf(graph, targets, groups, shown, asked, isOpen),
+    [graph, targets, groups, shown, asked, isOpen],
   );
   const chosenBox = chosen === null ? null : (picture.boxOf.get(chosen) ?? null);
   const choosing = { chosen: chosenBox, choose };
