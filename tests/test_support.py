@@ -9,9 +9,10 @@ import pytest
 
 from tests.support.bootstraps import static
 from tests.support.client import Traffic, call, greeting
+from tests.support.control_plane import KOGUMA, ControlPlane
 from tests.support.envoy import Envoy
 from tests.support.loopback import Address, new_address
-from tests.support.processes import Ended, Running
+from tests.support.processes import Ended, Running, RunningKoguma
 from tests.support.services import HttpService, TcpService
 from tests.support.waiting import eventually
 
@@ -99,6 +100,38 @@ def test_a_process_that_does_not_listen_to_requests_is_killed(tmp_path: Path) ->
     with Running(["sh", "-c", script], tmp_path / "log") as running:
         eventually(lambda: "up" in running.tail())
         assert running.stop(within=0.2) == -9
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [(["version"], 0), (["run", "--store", "nonsense:"], 1), (["get", "a", "b", "--no-such-option"], 2)],
+)
+def test_a_koguma_that_was_forked_does_what_a_started_does(words: list[str], code: int, tmp_path: Path) -> None:
+    started = Running([KOGUMA, *words], tmp_path / "started")
+    forked = RunningKoguma([KOGUMA, *words], tmp_path / "forked")
+
+    assert (started.wait(), forked.wait()) == (code, code)
+    assert started.tail() == forked.tail() != ""
+
+
+def test_a_koguma_that_was_forked_has_the_environment_and_the_folder_that_it_is_given(tmp_path: Path) -> None:
+    environment = {"KOGUMA_BIND": "nowhere.invalid", "KUMA_GENERAL_WORK_DIR": "work"}
+    with RunningKoguma([KOGUMA, "run"], tmp_path / "log", environment, cwd=tmp_path) as running:
+        assert running.wait() == 1
+
+    assert "nowhere.invalid" in running.tail()
+    assert (tmp_path / "work").is_dir()
+
+
+def test_a_koguma_that_was_forked_is_killed_and_tells_that_it_was(tmp_path: Path) -> None:
+    with ControlPlane(tmp_path) as control_plane:
+        process = control_plane.start().ready().process
+
+        assert process.code is None
+        assert psutil.Process(process.pid).is_running()
+        assert process.kill() == process.code == -9
+        with pytest.raises(Ended, match="ended with -9"):
+            process.check()
 
 
 def test_a_failing_service_fails_as_often_as_it_was_told(service: HttpService) -> None:

@@ -942,8 +942,8 @@ def test_who_finds_all_connections_in_use_is_told_so(url: str) -> None:
     async def scenario() -> None:
         async with opened(url + "?connections=1") as store:
             database = store._database
-            database.address = replace(database.address, connect_timeout=0.05)
             async with database.connection():
+                database.address = replace(database.address, connect_timeout=0.05)
                 with pytest.raises(StoreUnreachable, match=r"all connections \(1\) are in use; raise `connections` in"):
                     await store.revision()
 

@@ -18,7 +18,7 @@ from cp.model.source import GLOBAL
 from cp.policies import discover, kinds
 from tests.support.leaks import is_asked_for, leaks
 from tests.support.loopback import Address, free_port, new_host
-from tests.support.processes import Running
+from tests.support.processes import Running, RunningKoguma
 from tests.support.waiting import eventually
 
 KOGUMA: Final = Path(sys.executable).with_name("koguma")
@@ -68,7 +68,7 @@ class ControlPlane:
         self._settings |= settings
         self._written = 0
         self._logged = len(self.log.read_text().splitlines()) if self.log.exists() else 0
-        self._running = Running([KOGUMA, "run", "--store", self._store], self.log, self._settings)
+        self._running = RunningKoguma([KOGUMA, "run", "--store", self._store], self.log, self._settings)
         return self
 
     def ready(self, within: float = 20) -> Self:

@@ -10,6 +10,7 @@ from typing import Final, Self
 
 import psutil
 
+from tests.support.forks import Fork
 from tests.support.leaks import leaks
 
 GRACE: Final = 10.0
@@ -39,13 +40,17 @@ class Running:
     ) -> None:
         self.command = [str(word) for word in command]
         self.log = log
-        with log.open("ab") as output:
-            self._process = subprocess.Popen(
+        environment = {**os.environ, **(env or {})}  # noqa: TID251  # the child inherits what the test was given
+        self._process = self._started(environment, cwd)
+
+    def _started(self, env: Mapping[str, str], cwd: Path | None) -> subprocess.Popen[bytes] | Fork:
+        with self.log.open("ab") as output:
+            return subprocess.Popen(
                 self.command,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, **(env or {})},  # noqa: TID251  # the child inherits what the test was given
+                env=env,
                 cwd=cwd,
                 start_new_session=True,
             )
@@ -101,3 +106,10 @@ class Running:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+
+class RunningKoguma(Running):
+    """A `koguma` that need not import anything first."""
+
+    def _started(self, env: Mapping[str, str], cwd: Path | None) -> Fork:
+        return Fork(self.command, self.log, env, cwd)
