@@ -131,7 +131,8 @@ class EnvoyHandler:
             caller = self._authentication.caller(request.scope)
             caller.must(decisions(required, caller, request.path_params, self._api.kinds, world))
         except ApiError as error:
-            log.info("envoy.link_ended", resource=str(_key(request)), reason=error.detail)
+            traces = caller_of(request).traces
+            log.info("envoy.link_ended", resource=str(_key(request)), reason=error.detail, **traces)
             return False
         return True
 
