@@ -46,6 +46,7 @@ EVENTS: Final = MappingProxyType(
         "control_plane.ready": "All servers listen; where, stands beside it.",
         "control_plane.rereading": "SIGHUP came: the folder of files is read again.",
         "control_plane.stopping": "A signal said that it is time to end.",
+        "envoy.link_ended": "The token of an agent is not good any longer, so the link to its Envoy was ended.",
         "envoy.log_level": "An operator has set the level of an Envoy's log for a time, by way of its agent.",
         "finding": "Something about one stored resource that its owner should know, once; all else goes on.",
         "http.no_connections": "There was no file descriptor for a connection; those who wait are taken after a pause.",

@@ -178,6 +178,24 @@ def test_a_newer_link_takes_the_place_of_an_older_one() -> None:
     play(scenario)
 
 
+def test_a_link_ends_at_a_heartbeat_after_which_its_agent_may_not_stay() -> None:
+    async def scenario(links: AgentLinks) -> None:
+        ended, stays, now = asyncio.Event(), [True], asyncio.get_running_loop().time()
+
+        async def send(_piece: bytes, more: bool) -> None:
+            if not more:
+                ended.set()
+
+        async with links.held(WEB, SUBJECTS, send, lambda: stays[-1]):
+            links.beat(now + HEARTBEAT)
+            stays.append(False)
+            assert not ended.is_set()
+            links.beat(now + 2 * HEARTBEAT)
+            await ended.wait()
+
+    play(scenario)
+
+
 def test_idle_links_are_told_that_somebody_is_there_and_end_one_day() -> None:
     async def scenario(links: AgentLinks) -> None:
         agent, now = Agent(links), asyncio.get_running_loop().time()

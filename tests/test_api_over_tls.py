@@ -21,6 +21,7 @@ from cp.serving import access_keeper
 from cp.settings import Settings, load
 from tests.access import forge
 from tests.api.samples import timeout
+from tests.support.leaks import leaks_of_answer
 
 PORTS: Final = {"ads_port": 0, "http_port": 0, "https_port": 0, "diagnostics_port": 0, "store": "memory:"}
 SLOW: Final = "/meshes/default/meshtimeouts/slow"
@@ -49,7 +50,11 @@ def over_tls(folder: Path, running: RunningControlPlane, *groups: str) -> httpx.
 
 def client(url: str, *groups: str, verify: ssl.SSLContext | bool = True) -> httpx.AsyncClient:
     headers = {"authorization": f"Bearer {token(*groups)}"} if groups else {}
-    return httpx.AsyncClient(base_url=url, headers=headers, verify=verify)
+    return httpx.AsyncClient(base_url=url, headers=headers, verify=verify, event_hooks={"response": [keeps_secrets]})
+
+
+async def keeps_secrets(answer: httpx.Response) -> None:
+    assert not list(leaks_of_answer(answer.url.path, answer.url.query, await answer.aread()))
 
 
 async def with_keys(running: RunningControlPlane) -> None:

@@ -139,7 +139,7 @@ class ApplyHandler:
         if is_dry or (order.rollout is not None and rollout is None):
             headers = {}
         elif rollout is not None:
-            headers = await self._begin(request, rollout)
+            headers = await self._begin(request, rollout, _named(report.documents, left))
         else:
             headers = await self._write(request, report.documents, stored_by_key, left)
         more = plan if is_dry else {**plan, **_begun(rollout)}
@@ -178,9 +178,7 @@ class ApplyHandler:
             ),
         )
         revision = await self._api.store.write(*writes, *left.writes, author=self._planner.author(request, "apply"))
-        deleted = {"deleted": logged_names(left.keys)} if left.keys else {}
-        resources = logged_names([document.key for document in documents])
-        log.info("api.applied", resources=resources, **deleted, revision=revision, **self._planner.traces(request))
+        log.info("api.applied", **_named(documents, left), revision=revision, **self._planner.traces(request))
         return {REVISION_HEADER: str(revision)} if changed or left.deleted else {}
 
     async def _rollout(
@@ -197,9 +195,10 @@ class ApplyHandler:
         scope = RolloutScope(documents, stored_by_key, left, self._api.kinds, caller_of(request).user.name, utc())
         return await self._api.works.documents.do(request, lambda _: rollout_put(terms, scope))
 
-    async def _begin(self, request: Request, rollout: Put) -> dict[str, str]:
+    async def _begin(self, request: Request, rollout: Put, proposed: Mapping[str, list[str]]) -> dict[str, str]:
         revision = await self._api.store.write(rollout, author=self._planner.author(request, "apply"))
-        log.info("rollout.begun", resource=str(rollout.key), revision=revision, **self._planner.traces(request))
+        traces = self._planner.traces(request)
+        log.info("rollout.begun", resource=str(rollout.key), **proposed, revision=revision, **traces)
         return {REVISION_HEADER: str(revision)}
 
     async def _with_mtls_judged(self, report: ValidationReport) -> ValidationReport:
@@ -346,3 +345,9 @@ def _outcomes_of_leftovers(left: Leftovers, order: ApplyOrder, world: World | No
     for key in left.kept:
         warning = f"no file of `{order.managed_by}` has {key} any more; to delete it with all in it: koguma delete mesh"
         yield {"type": key.type, "name": key.name, "outcome": "Kept", "warnings": [f"{warning} {key.name} --cascade"]}
+
+
+def _named(documents: Iterable[Document], left: Leftovers) -> dict[str, list[str]]:
+    """What a request writes, for a line of the log."""
+    deleted = {"deleted": logged_names(left.keys)} if left.keys else {}
+    return {"resources": logged_names([document.key for document in documents]), **deleted}

@@ -18,14 +18,20 @@ from cp.translate.packing import SHORT
 
 
 def delivery_data(
-    standing: Delivery, moves: Iterable[TrustMove] = (), *, needs_certificates: bool = False
+    standing: Delivery,
+    moves: Iterable[TrustMove] = (),
+    *,
+    needs_certificates: bool = False,
+    why_uncertified: str = "",
 ) -> dict[str, Any]:
     """The answer of `_delivery` for one proxy, with the moves of its mesh that it holds up or that pass it over.
 
-    `needs_certificates`: it is a gRPC client in a mesh with mTLS.
+    `needs_certificates`: it is a gRPC client in a mesh with mTLS. `why_uncertified` is told of a proxy that is there
+    and has no certificate; empty where it needs none.
     """
     key, presence = standing.dataplane, standing.presence
     last = None if standing.streams else next(iter(presence.connections), None)
+    lacks_certificate = presence.certificate is None and why_uncertified and standing.streams
     return {
         "type": key.type,
         "mesh": key.mesh,
@@ -36,6 +42,7 @@ def delivery_data(
         "streams": [_stream(stream) for stream in standing.streams],
         "lastConnection": None if last is None else _visit(last),
         "certificate": None if presence.certificate is None else _certificate(presence.certificate),
+        **({"certificateFault": why_uncertified} if lacks_certificate else {}),
         "late": list(standing.late),
         "moves": [sentence for move in moves for sentence in move.sentences],
         **({"findsCertificates": presence.finds_certificates} if needs_certificates else {}),

@@ -19,12 +19,14 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from cp.api.authentication import Authentication
 from cp.api.body import decoded, text_of
 from cp.api.caller import caller_of
 from cp.api.collaborators import Collaborators
 from cp.api.envoy_diff import NoConfigDump, compared_with_envoy
 from cp.api.errors import CONFLICT, TOO_LARGE, UNAVAILABLE, ApiError, bad_request
 from cp.api.near import not_found
+from cp.api.requirements import REQUIREMENTS, decisions
 from cp.api.work import InPieces, encoded
 from cp.model.checkpoint import Checkpoint
 from cp.model.duration import Duration
@@ -49,7 +51,7 @@ from cp.model.names import Key
 from cp.model.wording import printable
 from cp.resources.client import is_grpc_client
 from cp.resources.resource import Resource
-from cp.serving.agent_links import LinksFull, NotAsked
+from cp.serving.agent_links import AgentLinks, Judge, LinksFull, NotAsked
 
 _ONE: Final = "/meshes/{mesh}/dataplanes/{name}"
 _WITHIN: Final = 15.0
@@ -97,6 +99,7 @@ class EnvoyHandler:
 
     def __init__(self, collaborators: Collaborators) -> None:
         self._api, self._links = collaborators, collaborators.envoys.own
+        self._authentication = Authentication(collaborators.access, lambda: collaborators.state.loaded_world)
 
     @property
     def routes(self) -> Iterator[Route]:
@@ -119,7 +122,19 @@ class EnvoyHandler:
         dataplane = _key(request)
         if not self._api.trusts_proxies:
             await self._must_be_there(dataplane)
-        return _LinkResponse(self._api, dataplane, hello.subjects[:_SUBJECTS])
+        return _LinkResponse(self._links, dataplane, hello.subjects[:_SUBJECTS], partial(self._may_stay, request))
+
+    def _may_stay(self, request: Request) -> bool:
+        """Look again whether the token of an agent is still good for its proxy."""
+        required, world = REQUIREMENTS["POST", f"{_ONE}/_link"], self._api.state.loaded_world
+        try:
+            caller = self._authentication.caller(request.scope)
+            caller.must(decisions(required, caller, request.path_params, self._api.kinds, world))
+        except ApiError as error:
+            traces = caller_of(request).traces
+            log.info("envoy.link_ended", resource=str(_key(request)), reason=error.detail, **traces)
+            return False
+        return True
 
     async def _must_be_there(self, dataplane: Key) -> None:
         """Invented names would take the places of others. Raises `ApiError`, without what else is there."""
@@ -228,10 +243,10 @@ class EnvoyHandler:
 class _LinkResponse(Response):
     """An answer that lasts: an empty line now and then, and a question at the end, if there is one."""
 
-    def __init__(self, api: Collaborators, dataplane: Key, subjects: list[str]) -> None:
+    def __init__(self, links: AgentLinks, dataplane: Key, subjects: list[str], may_stay: Judge) -> None:
         super().__init__(media_type="application/x-ndjson")
         del self.headers["content-length"]
-        self._links, self._dataplane, self._subjects = api.envoys.own, dataplane, subjects
+        self._links, self._dataplane, self._subjects, self._may_stay = links, dataplane, subjects, may_stay
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         has_begun = False
@@ -247,7 +262,7 @@ class _LinkResponse(Response):
             await send({"type": "http.response.body", "body": piece, "more_body": more})
 
         try:
-            async with self._links.held(self._dataplane, self._subjects, send_piece):
+            async with self._links.held(self._dataplane, self._subjects, send_piece, self._may_stay):
                 await begin()
                 while (await receive())["type"] != "http.disconnect":
                     pass

@@ -16,6 +16,7 @@ from cp.api.near import must_have_mesh, not_found
 from cp.api.paging import Page, cut, page
 from cp.api.policy_delivery import policy_delivery
 from cp.api.rollouts import proposals, rollout_note
+from cp.identity.identities import identity_of
 from cp.identity.security import security_of
 from cp.insight.inspect import (
     AffectedProxy,
@@ -110,10 +111,13 @@ class InspectHandler:
         moves = await questions.wait(request, lambda: self._api.moves(world, [dataplane.mesh]))
         concerning = [move for move in moves if move.concerns(dataplane.key)]
         needs_certificates = is_grpc_client(dataplane) and security_of(world, dataplane.mesh) is not None
-        return await self._answer(
-            request,
-            lambda _: delivery_data(standing, concerning, needs_certificates=needs_certificates) | _with(rollout=note),
-        )
+        why = _why_uncertified(world, dataplane)
+
+        def answer(_: Checkpoint) -> dict[str, Any]:
+            data = delivery_data(standing, concerning, needs_certificates=needs_certificates, why_uncertified=why)
+            return data | _with(rollout=note)
+
+        return await self._answer(request, answer)
 
     async def _answer(self, request: Request, function: Callable[[Checkpoint], Any]) -> Response:
         return await self._api.works.questions.json(request, function)
@@ -141,6 +145,16 @@ class InspectHandler:
         if resource is None:
             raise not_found(kind.name, name, (known.name for known in table))
         return resource
+
+
+def _why_uncertified(world: World, dataplane: Resource) -> str:
+    """Why a proxy may have no certificate though it should have one; empty where it needs none."""
+    identity = identity_of(world, dataplane)
+    if identity is None or is_grpc_client(dataplane):  # such a client has one only if it asks for it
+        return ""
+    if identity.fault is not None:
+        return identity.fault.message
+    return "nobody signs one for it yet; if that stays so, `koguma lint` says why"
 
 
 def _with(**fields: Any) -> dict[str, Any]:

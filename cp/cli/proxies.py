@@ -51,6 +51,9 @@ def delivery(answer: Data, *, wide: bool = False) -> Iterator[str]:
     if answer.get("certificate") is not None:
         yield ""
         yield from _certificate(answer["certificate"])
+    if answer.get("certificateFault"):
+        yield ""
+        yield f"It has no certificate, so it neither takes nor makes calls over TLS: {answer['certificateFault']}"
     if answer.get("findsCertificates") is not None:
         yield ""
         yield _FINDS_CERTIFICATES if answer["findsCertificates"] else _FINDS_NO_CERTIFICATES

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Iterator
 from contextlib import suppress
@@ -54,18 +55,17 @@ def encrypt(
 ) -> None:
     """Encrypt all secrets in the store with the first key, also while the control plane runs.
 
-    What is in plain text or encrypted with another key is encrypted anew, in the history too, and the file is cleaned
-    of what was there before. It may be ended at any time, and goes on when it is run again. Earlier copies and
-    backups of the store stay as they are.
+    What is in plain text or encrypted with another key is encrypted anew, in the history too, and the file or the
+    tables are cleaned of what was there before. It may be ended at any time, and goes on when it is run again. Earlier
+    copies and backups of the store stay as they are, and so do the log of writes and the replicas of a PostgreSQL.
     """
-    from cp.store.encrypting import count_secrets, encrypt_all  # noqa: PLC0415  # slow to load, and only needed here
-    from cp.store.port import Unusable  # noqa: PLC0415  # the same
+    from cp.store.port import Unusable  # noqa: PLC0415  # slow to load, and only needed here
 
     settings = own_settings(config, store=store)
     try:
-        path, codec = _database(settings), _codec(settings)
-        result = None if dry_run else encrypt_all(path, codec, discards=discard)
-        left = count_secrets(path, codec) if result is None else result.left
+        place, codec = _place(settings), _codec(settings)
+        result = None if dry_run else _encrypt_all(place, codec, discards=discard)
+        left = _count_secrets(place, codec) if result is None else result.left
     except Unusable as error:
         raise Problem(str(error)) from None
     lines = _counted(left) if result is None else _encrypted(result)
@@ -100,16 +100,34 @@ def generate_key(file: KeyFile = None, *, id_: KeyId = "", output: TextOutput = 
         reply({"id": key.id, "file": str(file)}, f"the first key in {file} is {key.id}", output)
 
 
-def _database(settings: Settings) -> Path:
-    from cp.serving.storage import database  # noqa: PLC0415  # slow to load, and only needed here
+def _encrypt_all(place: Path | str, codec: DocumentCodec, *, discards: bool) -> EncryptionResult:
+    from cp.store import encrypting  # noqa: PLC0415  # slow to load, and only needed here
+    from cp.store.postgres import encrypting as encrypting_in_postgres  # noqa: PLC0415  # the same
 
+    if isinstance(place, Path):
+        return encrypting.encrypt_all(place, codec, discards=discards)
+    return asyncio.run(encrypting_in_postgres.encrypt_all(place, codec, discards=discards))
+
+
+def _count_secrets(place: Path | str, codec: DocumentCodec) -> SecretsCount:
+    from cp.store import encrypting  # noqa: PLC0415  # slow to load, and only needed here
+    from cp.store.postgres import encrypting as encrypting_in_postgres  # noqa: PLC0415  # the same
+
+    if isinstance(place, Path):
+        return encrypting.count_secrets(place, codec)
+    return asyncio.run(encrypting_in_postgres.count_secrets(place, codec))
+
+
+def _place(settings: Settings) -> Path | str:
+    """The file of a store in SQLite, or the URL of one in PostgreSQL."""
+    from cp.serving.storage import database  # noqa: PLC0415  # slow to load, and only needed here
+    from cp.store.postgres.address import SCHEMES  # noqa: PLC0415  # the same
+
+    if settings.store.partition(":")[0] in SCHEMES:
+        return settings.store
     path = database(settings)
     if path is None:
-        raise Problem(
-            f"{settings.store} is no store in SQLite",
-            "Only a store in SQLite is encrypted in place. From PostgreSQL, copy it to a second database with the key: "
-            "koguma store copy FROM TO.",
-        )
+        raise Problem(f"{settings.store} is no store in SQLite or PostgreSQL", "Only such a store is encrypted.")
     if not path.is_file():
         raise Problem(f"there is no store {path}", "Name it with --store sqlite:///PATH, or with --config.")
     return path.resolve()

@@ -50,7 +50,12 @@ class RootChain(Schema, frozen=True):
 
 
 class GeneratedCa(Schema, frozen=True):
+    rsa_size: Integer | None = msgspec.field(name="RSAbits", default=None)
+    """As Kuma has it (`builtin_ca_config.proto`)."""
+
     rsa_bits: Integer | None = None
+    """The same, written as all other fields are."""
+
     expiration: str | None = None
 
 
@@ -86,7 +91,7 @@ class CaBackend(Schema, frozen=True):
     def rsa_bits(self) -> int | None:
         """The size of an RSA key, where the backend asks for RSA; it is ECDSA otherwise."""
         generated = self.conf.ca_cert if self.conf else None
-        return (generated.rsa_bits if generated else None) or None
+        return (generated.rsa_size or generated.rsa_bits if generated else None) or None
 
     @property
     def wants_rsa(self) -> bool:

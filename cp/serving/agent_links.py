@@ -49,6 +49,13 @@ _ALIVE: Final = b"\n"
 Send = Callable[[bytes, bool], Awaitable[None]]
 """Sends a piece of an answer, and says whether more will come."""
 
+Judge = Callable[[], bool]
+"""Whether whoever holds a link may still hold it."""
+
+
+def _anybody() -> bool:
+    return True
+
 
 class LinksFull(Exception):
     """There are as many links as this control plane holds, or it ends."""
@@ -63,6 +70,7 @@ class HeldLink:
     """A request that an agent holds open."""
 
     send: Send
+    may_stay: Judge
     beats_at: float
     ends_at: float
     is_over: bool = False
@@ -181,15 +189,19 @@ class AgentLinks:
             pending.is_taken = False
 
     @asynccontextmanager
-    async def held(self, dataplane: Key, subjects: Collection[str], send: Send) -> AsyncIterator[None]:
+    async def held(
+        self, dataplane: Key, subjects: Collection[str], send: Send, may_stay: Judge = _anybody
+    ) -> AsyncIterator[None]:
         """A link for as long as the block lasts, in the place of an older one of this proxy.
 
-        Raises `LinksFull` before anything is sent.
+        It is ended within a heartbeat once its agent may not stay: its token may be revoked meanwhile. Raises
+        `LinksFull` before anything is sent.
         """
         self._must_have_place(dataplane)
         now = asyncio.get_running_loop().time()
         proxy = self._proxies.setdefault(dataplane, _ProxyQuestions())
-        link = HeldLink(send, now + HEARTBEAT * self._chance.random(), now + _LONGEST * (1 - self._chance.random() / 2))
+        beats_at, ends_at = now + HEARTBEAT * self._chance.random(), now + _LONGEST * (1 - self._chance.random() / 2)
+        link = HeldLink(send, may_stay, beats_at, ends_at)
         before, proxy.link, proxy.subjects = proxy.link, link, subjects
         try:
             if before is not None:
@@ -235,7 +247,7 @@ class AgentLinks:
             if link is not None and now >= link.ends_at:
                 link.end()
             elif link is not None and now >= link.beats_at:
-                link.beat(now)
+                link.beat(now) if link.may_stay() else link.end()
             elif not proxy.is_present(now):
                 self._proxies.pop(dataplane)
                 proxy.give_up(_no_agent(dataplane))

@@ -27,7 +27,7 @@ from cp.model.hosts import is_ip
 CERTIFICATE: Final = "koguma-cp.crt"
 KEY: Final = "koguma-cp.key"
 AUTHORITY: Final = "koguma-cp-ca.crt"
-_AUTHORITY_KEY: Final = "koguma-cp-ca.key"
+AUTHORITY_KEY: Final = "koguma-cp-ca.key"
 
 LIFE: Final = dt.timedelta(days=397)
 """Of the server's certificate. Some clients refuse one that lasts longer (Apple: 398 days since 2020)."""
@@ -108,7 +108,7 @@ def _make_authority(folder: Path, now: dt.datetime) -> None:
         .sign(key, hashes.SHA256())
     )
     # The key first: whoever finds the certificate finds its key, too, wherever this is cut short.
-    _write(folder / _AUTHORITY_KEY, _pem_of_key(key))
+    _write(folder / AUTHORITY_KEY, _pem_of_key(key))
     _write(folder / AUTHORITY, certificate.public_bytes(Encoding.PEM))
 
 
@@ -135,15 +135,15 @@ def _make_certificate(folder: Path, names: Sequence[str], now: dt.datetime) -> N
 def _authority(folder: Path, now: dt.datetime) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
     try:
         certificate = x509.load_pem_x509_certificate((folder / AUTHORITY).read_bytes())
-        key = load_pem_private_key((folder / _AUTHORITY_KEY).read_bytes(), None)
+        key = load_pem_private_key((folder / AUTHORITY_KEY).read_bytes(), None)
         is_its_key = key.public_key() == certificate.public_key()
         _issuer_identifier(certificate)
     except FileNotFoundError as error:
         raise UnusableAuthority(f"{Path(error.filename).name} is missing") from None
     except UNREADABLE as error:
-        raise UnusableAuthority(f"{AUTHORITY} and {_AUTHORITY_KEY} are no authority: {error}") from None
+        raise UnusableAuthority(f"{AUTHORITY} and {AUTHORITY_KEY} are no authority: {error}") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey) or not is_its_key:
-        raise UnusableAuthority(f"{_AUTHORITY_KEY} is not the key of {AUTHORITY}")
+        raise UnusableAuthority(f"{AUTHORITY_KEY} is not the key of {AUTHORITY}")
     if certificate.not_valid_after_utc <= now:
         raise UnusableAuthority(f"{AUTHORITY} expired on {certificate.not_valid_after_utc:%Y-%m-%d}")
     return certificate, key

@@ -14,6 +14,7 @@ from cp.policies import discover, kinds
 from cp.resources.kinds import Kinds
 from cp.resources.redaction import has_secrets, holds_secrets
 from cp.resources.rollout import ROLLOUT_KIND
+from cp.serving import own_authority
 from cp.settings import Settings, is_secret
 from cp.store.at_rest import SecretsPolicy
 from cp.store.encryption import DocumentCodec
@@ -69,9 +70,17 @@ def database(settings: Settings) -> Path | None:
 
 
 def _private(settings: Settings) -> Iterator[Path]:
-    """What nobody else may read: where the keys are written, and the work folder if the store is in it."""
+    """What nobody else may read: files with keys, and the work folder if the store is in it.
+
+    Also what says who gets in, where others may write it.
+    """
     if settings.secrets_key_file:
         yield Path(settings.secrets_key_file)
+    yield from (settings.work_dir / own_authority.KEY, settings.work_dir / own_authority.AUTHORITY_KEY)
+    if settings.tls_key is not None:
+        yield settings.tls_key
+    deciding = (settings.access_file, settings.token_public_keys)
+    yield from (file for file in deciding if file is not None and _is_written_by_others(file))
     has_secrets = any(settings.is_from_file(name) for name in Settings.model_fields if is_secret(name))
     if settings.file is not None and (has_secrets or _is_written_by_others(settings.file)):
         yield settings.file

@@ -6,7 +6,7 @@ document is as it was or encrypted anew, and the next run does what is left. See
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +45,18 @@ class SecretsCount:
     """Entries of the history with a document in plain text, also one that was deleted."""
 
     old_changes: int = 0
+
+    @classmethod
+    def of(cls, documents: Collection[DocumentState], changes: Collection[Collection[DocumentState]]) -> SecretsCount:
+        """By the states of all documents, and of those in each entry of the history."""
+        return cls(
+            in_order=sum(state.is_encrypted and state.is_in_order for state in documents),
+            plain=sum(state.is_plain for state in documents),
+            old=sum(state.is_old for state in documents),
+            unreadable=sum(bool(state.reason) for state in documents),
+            plain_changes=sum(any(state.is_plain for state in change) for change in changes),
+            old_changes=sum(any(state.is_old for state in change) for change in changes),
+        )
 
     @property
     def is_all_in_order(self) -> bool:
@@ -171,15 +183,7 @@ def _discard(connection: Connection, codec: DocumentCodec, clock: Clock) -> int:
 
 def _count(connection: Connection, codec: DocumentCodec) -> SecretsCount:
     by_key = dict(states(connection, codec))
-    changes = list(_states_of_changes(connection, codec))
-    return SecretsCount(
-        in_order=sum(state.is_encrypted and state.is_in_order for state in by_key.values()),
-        plain=sum(state.is_plain for state in by_key.values()),
-        old=sum(state.is_old for state in by_key.values()),
-        unreadable=sum(bool(state.reason) for state in by_key.values()),
-        plain_changes=sum(any(state.is_plain for state in change) for change in changes),
-        old_changes=sum(any(state.is_old for state in change) for change in changes),
-    )
+    return SecretsCount.of(by_key.values(), list(_states_of_changes(connection, codec)))
 
 
 def _states_of_changes(connection: Connection, codec: DocumentCodec) -> Iterator[list[DocumentState]]:

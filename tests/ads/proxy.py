@@ -12,6 +12,8 @@ import grpc
 from envoy.service.discovery.v3.discovery_pb2 import DiscoveryRequest, DiscoveryResponse
 
 from cp.ads.server import SERVICE
+from cp.translate.packing import SECRET
+from tests.support.leaks import leaks
 
 WITHIN = 20
 
@@ -74,7 +76,9 @@ class Proxy:
         async with asyncio.timeout(within):
             data = await self._call.read()
         assert isinstance(data, bytes), f"the stream ended: {await self.end()}"
-        return DiscoveryResponse.FromString(data)
+        response = DiscoveryResponse.FromString(data)
+        assert response.type_url == SECRET or not list(leaks(data)), f"secrets are told as {response.type_url}"
+        return response
 
     async def hang_up(self) -> None:
         """Say that no more will be said."""

@@ -25,7 +25,7 @@ from cp.serving.instances.observers import FleetRound
 from cp.store.memory import MemoryStore
 from cp.store.port import Store
 from cp.translate.snapshot import Snapshot
-from tests.support.leaks import is_asked_for, leaks
+from tests.support.leaks import leaks_of_answer
 
 KINDS = kinds(discover())
 ADMINS = Subjects(frozenset({ADMIN}), frozenset({ADMIN}))
@@ -109,8 +109,8 @@ class Api:
                 return await client.request(method, path, **options)
 
         answer = self._runner.run(exchange())
-        told = [] if is_asked_for(path, answer.url.query) else list(leaks(answer.content))
-        assert not told, f"{method} {path} has told secrets: {told}"
+        secrets = list(leaks_of_answer(path, answer.url.query, answer.content))
+        assert not secrets, f"{method} {path} has told secrets: {secrets}"
         return answer
 
     def get(self, path: str, **options: Any) -> httpx.Response:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -14,6 +14,8 @@ import pytest
 from cp.ads.connection import ConnectionRecord
 from cp.ads.session.messages import Nack, NackedResource, Node, ResponseCounts, TypeStatus
 from cp.cli.explained import TextWidth, lines
+from cp.cli.proxies import delivery
+from cp.identity.leaf import Certificate
 from cp.model.names import Key
 from cp.resources.world import World
 from cp.serving.delivery import ChangeProgress, Delivery, NackReport, PolicyPart, Presence, ProxyState, StandingNack
@@ -71,6 +73,27 @@ def seeing(start: Unit, api: Api, seen: Seen) -> Api:
     api.put("/meshes/default/dataplanes/web-1", dataplane()).raise_for_status()
     api.put("/meshes/default/dataplanes/web-2", dataplane("web-2")).raise_for_status()
     return start(store=api.store, state=FixedState(api.world()), observed=seen)
+
+
+def test_a_proxy_that_has_no_certificate_though_it_should_is_told_of(start: Unit, api: Api, seen: Seen) -> None:
+    mtls = {"enabledBackend": "ca", "backends": [{"name": "ca", "type": "builtin"}]}
+    api.put("/meshes/default/dataplanes/web-1", dataplane()).raise_for_status()
+
+    def told() -> dict[str, Any]:
+        seeing = start(store=api.store, state=FixedState(api.world()), observed=seen)
+        answer: dict[str, Any] = seeing.get("/meshes/default/dataplanes/web-1/_delivery").json()
+        return answer
+
+    assert "certificateFault" not in told()
+    api.put("/meshes/default", {"type": "Mesh", "name": "default", "mtls": mtls}).raise_for_status()
+
+    assert "nobody signs" in told()["certificateFault"]
+    assert [line for line in delivery(told()) if line.startswith("It has no certificate") and "koguma lint" in line]
+    seen.presence = replace(seen.presence, certificate=CERTIFICATE)
+    assert "certificateFault" not in told()
+
+
+CERTIFICATE = Certificate("default", "ca", "1", ("spiffe://default/web",), 0.0, 0.0, 1.0, None, 1)
 
 
 def test_a_write_answers_with_the_revision_that_it_made_and_with_none_if_it_changed_nothing(api: Api) -> None:

@@ -7,19 +7,23 @@ import gzip
 import json
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from typing import Any, cast
 
 import httpx
 import pytest
 
+from cp.api.authentication import AccessControl
 from cp.model.document import Document
-from cp.model.envoy_questions import LARGEST_ANSWER, LARGEST_SENT
+from cp.model.envoy_questions import HEARTBEAT, LARGEST_ANSWER, LARGEST_SENT
 from cp.model.names import Key
 from cp.resources.world import World
-from cp.serving.agent_links import AgentLinks, Send
+from cp.serving.agent_links import AgentLinks, Judge, Send
 from cp.serving.instances.envoy_links import EnvoyLinks
-from tests.api.conftest import KINDS, Api, FixedState, Unit
+from tests.access import forge
+from tests.api.conftest import KINDS, RIGHTS, Api, FixedState, Unit
 from tests.api.samples import dataplane
+from tests.api.test_feed import Changing
 
 WEB = "/meshes/default/dataplanes/web-1"
 DOCUMENTS = (
@@ -37,8 +41,10 @@ class NotedLinks(AgentLinks):
         self.is_held = asyncio.Event()
 
     @asynccontextmanager
-    async def held(self, dataplane: Key, subjects: Collection[str], send: Send) -> AsyncIterator[None]:
-        async with super().held(dataplane, subjects, send):
+    async def held(
+        self, dataplane: Key, subjects: Collection[str], send: Send, may_stay: Judge = lambda: True
+    ) -> AsyncIterator[None]:
+        async with super().held(dataplane, subjects, send, may_stay):
             self.is_held.set()
             yield
 
@@ -200,3 +206,35 @@ def test_a_level_of_a_log_is_one_and_for_an_hour_at_the_most(linked: Api, wish: 
 def test_who_is_not_known_holds_no_link(linked: Api) -> None:
     assert linked.post(f"{WEB}/_link", json={"subjects": 7}).status_code == 400
     assert linked.post(f"{WEB}/_link", json={}, peer="192.0.2.1").status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("change", "token_id", "stays"),
+    [("nothing", "id-1", True), ("another is revoked", "id-2", True), ("it is revoked", "id-1", False)],
+)
+def test_a_link_ends_with_the_revocation_of_its_token(start: Unit, change: str, token_id: str, *, stays: bool) -> None:
+    links, state = NotedLinks(), Changing(World.of([*DOCUMENTS, *forge.signing_keys()], KINDS))
+    access = AccessControl(lambda: RIGHTS, clock=lambda: forge.NOW)
+    api = start(state=state, envoys=EnvoyLinks(links), access=access)
+    hello, token = {"owner": "run", "subjects": []}, forge.token({**forge.DATAPLANE, "Name": "web-1"})
+
+    async def scene() -> None:
+        transport = httpx.ASGITransport(api.app, client=("192.0.2.1", 123))
+        headers = {"authorization": f"Bearer {token}"}
+        async with (
+            httpx.AsyncClient(transport=transport, base_url="http://localhost:5681", headers=headers) as client,
+            asyncio.TaskGroup() as group,
+        ):
+            held = group.create_task(client.post(f"{WEB}/_link", json=hello))
+            await links.is_held.wait()
+            if change != "nothing":
+                revoked = forge.secret("dataplane-token-revocations-default", token_id.encode(), "default")
+                state.world = World.of([*DOCUMENTS, *forge.signing_keys(), revoked], KINDS)
+            links.beat(asyncio.get_running_loop().time() + HEARTBEAT)
+            link = links._proxies[DOCUMENTS[1].key].link
+            assert link is not None
+            assert link.is_over is not stays
+            link.end()
+        assert held.result().status_code == HTTPStatus.OK
+
+    api.run(scene())

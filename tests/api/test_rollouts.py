@@ -69,6 +69,15 @@ def test_resources_that_are_rolled_out_are_not_stored_yet(api: Api) -> None:
     assert [each["mesh"] for each in api.get("/_rollouts").json()["items"]] == ["default"]
 
 
+def test_the_log_says_what_is_proposed_and_by_whom(api: Api) -> None:
+    with structlog.testing.capture_logs() as logs:
+        begin(api, timeout("new")).raise_for_status()
+
+    (begun,) = (line for line in logs if line["event"] == "rollout.begun")
+    assert (begun["resources"], begun["user"]) == (["MeshTimeout default/new"], "mesh-system:admin")
+    assert begun["caller"].startswith("127.0.0.1:")
+
+
 def test_what_it_would_store_is_as_old_as_what_is_there_and_stands_where_it_was_written(api: Api) -> None:
     api.put("/meshes/default/meshtimeouts/slow", timeout("slow"))
     begin(api, timeout("slow", request_timeout="3s")).raise_for_status()

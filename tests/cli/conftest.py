@@ -20,6 +20,7 @@ from cp.ads.loop import DrainLoop
 from cp.app import RunningControlPlane, control_plane
 from cp.cli.main import build
 from cp.settings import Settings, load, rows
+from tests.support.leaks import leaks
 from tests.support.mesh import MESH
 
 
@@ -46,6 +47,9 @@ class Koguma:
         result = CliRunner().invoke(build(), list(map(str, arguments)), input=stdin, env=self.environment)
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
+        if "generate" not in arguments and "--reveal" not in arguments:
+            secrets = list(leaks(result.stdout_bytes + result.stderr_bytes))
+            assert not secrets, f"koguma {arguments} has told secrets: {secrets}"
         return Ended(result.exit_code, result.stdout, result.stderr)
 
 
@@ -102,6 +106,8 @@ def running_control_plane(folder: Path, **changes: Any) -> Iterator[RunningContr
         yield thread.ready()
         thread.end()
     structlog.reset_defaults()
+    secrets = list(leaks((folder / "log").read_bytes()))
+    assert not secrets, f"the control plane has logged secrets: {secrets}"
 
 
 class _Thread:

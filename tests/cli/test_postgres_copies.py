@@ -64,16 +64,13 @@ def test_a_database_without_a_store_is_told_and_left_as_it_is(offline: Koguma, t
     assert not (tmp_path / "new.db").exists()
 
 
-def test_a_copy_to_a_second_database_is_encrypted_as_the_findings_say(
+def test_a_copy_to_a_second_database_is_encrypted(
     offline: Koguma, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     source, target = (shared_postgres().new_url() for _ in range(2))
     asyncio.run(_write_secret(source))
     assert offline("generate", "secrets-key", tmp_path / "keys").status == 0
     monkeypatch.setenv("KOGUMA_SECRETS_KEY_FILE", str(tmp_path / "keys"))
-    in_place = offline("secrets", "encrypt", "--store", source)
-    assert "koguma store copy" in in_place.err
-    assert [found for found in asyncio.run(_hints(source)) if "koguma store copy" in found]
 
     assert offline("store", "copy", source, target).status == 0
 
@@ -81,6 +78,68 @@ def test_a_copy_to_a_second_database_is_encrypted_as_the_findings_say(
     stored = shared_postgres().execute("SELECT data::text FROM koguma.documents", urlsplit(target).path[1:])
     assert len(stored) == 1
     assert VALUE not in str(stored)
+
+
+def test_a_database_is_encrypted_in_place_and_its_key_rotated(
+    offline: Koguma, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    url, keys = shared_postgres().new_url(), tmp_path / "keys"
+    asyncio.run(_write_secret(url))
+    monkeypatch.setenv("KOGUMA_SECRETS_KEY_FILE", str(keys))
+    offline("generate", "secrets-key", keys, "--id", "one")
+    assert [hint for hint in asyncio.run(_hints(url)) if "koguma secrets encrypt" in hint]
+
+    assert offline("secrets", "encrypt", "--store", url, "--dry-run").lines == [
+        "0 documents encrypted with the first key",
+        "1 document in plain text",
+        "1 entry of the history in plain text",
+    ]
+    assert VALUE in _all_of(url)
+    assert offline("secrets", "encrypt", "--store", url).lines == [
+        "encrypted anew: 1 document, 1 entry of the history",
+        "1 document encrypted with the first key",
+    ]
+    assert VALUE not in _all_of(url)
+    assert asyncio.run(_hints(url)) == []
+
+    offline("generate", "secrets-key", keys, "--id", "two")
+    assert [hint for hint in asyncio.run(_hints(url)) if "koguma secrets encrypt" in hint]
+    assert offline("secrets", "encrypt", "--store", url).status == 0
+    keys.write_text(keys.read_text().splitlines()[0])
+    assert asyncio.run(_hints(url)) == []
+    assert asyncio.run(_value(url)) == VALUE
+
+    keys.unlink()
+    offline("generate", "secrets-key", keys)
+    assert "which is not configured" in offline("secrets", "encrypt", "--store", url).err
+    assert offline("secrets", "encrypt", "--store", url, "--discard-unreadable").lines == [
+        "encrypted anew: 0 documents, 0 entries of the history",
+        "deleted: 1 document that no key decrypts",
+        "0 documents encrypted with the first key",
+    ]
+    assert asyncio.run(_value(url)) is None
+
+
+def test_a_database_without_a_store_is_not_encrypted(
+    offline: Koguma, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    url = shared_postgres().new_url()
+    offline("generate", "secrets-key", tmp_path / "keys")
+    monkeypatch.setenv("KOGUMA_SECRETS_KEY_FILE", str(tmp_path / "keys"))
+
+    assert "there is no store" in offline("secrets", "encrypt", "--store", url).err
+    assert not asyncio.run(is_there(url))
+
+
+def _all_of(url: str) -> str:
+    query = "SELECT data::text FROM koguma.documents UNION ALL SELECT concat(before, after) FROM koguma.changes"
+    return str(shared_postgres().execute(query, urlsplit(url).path[1:]))
+
+
+async def _value(url: str) -> str | None:
+    async with open_store(url, secrets=secrets_policy(load(store=url))) as store:
+        stored = await store.get(Key("Secret", "default", "s"))
+    return None if stored is None else stored.document.data["data"]
 
 
 async def _write_secret(url: str) -> None:

@@ -21,6 +21,7 @@ from tests.ads.proxy import Proxy
 from tests.identity.meshes import dataplane, mesh, provided
 from tests.identity.meshes import new_authority as authority_made_at
 from tests.support.control_plane import ControlPlane
+from tests.support.leaks import spellings
 from tests.support.waiting import eventually
 
 NAME = mesh_identity("default")
@@ -171,8 +172,13 @@ def test_a_certificate_is_renewed_while_the_stream_is_open(tmp_path: Path) -> No
 
 
 def _shown_nowhere(control_plane: ControlPlane, key: bytes) -> None:
+    """Neither in an answer nor in a file: not in the log, nor in the database, its history or the work folder."""
     places = ("/meshes/default/dataplanes/web-1/_config", "/meshes/default/dataplanes/web-1/_delivery", "/secrets")
-    texts = [control_plane.request("GET", place).text for place in (*places, "/dataplanes/_overview", "/meshes")]
-    texts.append(control_plane.log.read_text())
-    for line in key.decode().splitlines()[1:-1]:
-        assert not [text for text in texts if line in text]
+    asked = (*places, "/dataplanes/_overview", "/meshes", "/_history", "/_changes", "/_fleet", "/_lint", "/_export")
+    texts = [control_plane.request("GET", place).content for place in asked]
+    texts.append(repr(control_plane.metrics()).encode())
+    files = [path for path in control_plane.log.parent.rglob("*") if path.is_file()]
+    assert control_plane.log in files
+    texts += [path.read_bytes() for path in files]
+    for line in key.splitlines()[1:-1]:
+        assert not [text for text in texts for spelling in spellings(line) if spelling in text]

@@ -142,6 +142,18 @@ def test_a_stream_of_one_client_may_be_silent_for_less_time(mesh: Playground, se
         assert sent(OTHER) == HTTPStatus.OK
 
 
+def test_faults_are_for_the_client_with_one_identity(
+    mesh: Playground, inbound: Address, sent: Callable[..., int]
+) -> None:
+    fault = {"default": {"http": [{"abort": {"httpStatus": HTTPStatus.IM_A_TEAPOT, "percentage": 100}}]}}
+    with mesh.having(rules("MeshFaultInjection", {"matches": [client()], **fault})):
+        eventually(lambda: sent(WEB, "/") == HTTPStatus.IM_A_TEAPOT)
+
+        assert sent(LAST, "/") == HTTPStatus.IM_A_TEAPOT
+        assert [sent(leaf, "/", **SPOOFED) for leaf in (NAMESAKE, OTHER)] == [HTTPStatus.OK] * 2
+        assert call(inbound, "/", headers=SPOOFED).status == HTTPStatus.OK
+
+
 def test_the_workload_does_not_see_by_what_clients_are_told_apart(
     mesh: Playground, inbound: Address, sent: Callable[..., int]
 ) -> None:

@@ -10,12 +10,13 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+import trustme
 
 from cp.resources.tls import CIPHERS
 from tests.support.authority import Authority, Certified, provided, unverified
-from tests.support.client import Answer, Conversation, call
-from tests.support.loopback import Address
-from tests.support.mesh import MESH, Document, mesh_service, policy, service_item
+from tests.support.client import Answer, ClientTls, Conversation, call
+from tests.support.loopback import Address, free_port
+from tests.support.mesh import MESH, Document, external_service, mesh_service, policy, service_item
 from tests.support.playground import Playground
 from tests.support.services import HttpService, TcpService
 from tests.support.upstreams import healthy
@@ -25,6 +26,8 @@ pytestmark = pytest.mark.envoy
 
 AUTHORITY = Authority()
 FRONTEND = "spiffe://default/frontend"
+OF_BACKEND = {"kind": "MeshSubset", "tags": {"kuma.io/service": "backend"}}
+OF_ECHO = {"kind": "MeshSubset", "tags": {"kuma.io/service": "echo"}}
 
 
 def mesh_with(mode: str = "STRICT") -> Document:
@@ -53,11 +56,12 @@ ALLOWED = permission(EVERYBODY, name="everybody")
 def mesh(empty_mesh: Playground) -> Playground:
     empty_mesh.control_plane.apply(*AUTHORITY.secrets(), mesh_with(), ALLOWED)
     empty_mesh.control_plane.apply(mesh_service("backend"), mesh_service("other"), mesh_service("echo", "tcp"))
+    empty_mesh.control_plane.apply(external_service("outside", {"address": "127.0.0.1", "port": 9}))
     empty_mesh.service("backend")
     empty_mesh.service("other")
     echo = empty_mesh.stack.enter_context(TcpService("echo"))
     empty_mesh.tcp("echo", echo.address)
-    empty_mesh.client("frontend", "backend", "other", "tag=backend", "echo")
+    empty_mesh.client("frontend", "backend", "other", "tag=backend", "echo", "external=outside")
     empty_mesh.ready()
     return empty_mesh
 
@@ -123,6 +127,18 @@ def test_strict_refuses_plain_text_and_permissive_takes_both(
         eventually(lambda: shown(AUTHORITY.leaf(FRONTEND)) == http.HTTPStatus.OK)
         assert call(backend).status == http.HTTPStatus.OK
     eventually(lambda: is_closed(inbound))
+
+
+@pytest.mark.parametrize(("of_mesh", "of_backend"), [("STRICT", "Permissive"), ("PERMISSIVE", "Strict")])
+def test_one_proxy_has_another_mode_than_its_mesh(
+    mesh: Playground, inbound: Address, backend: Address, of_mesh: str, of_backend: str
+) -> None:
+    other, takes_plain_text = mesh.proxies["other"].inbound, of_backend == "Permissive"
+    spec = {"targetRef": OF_BACKEND, "rules": [{"default": {"mode": of_backend}}]}
+    with mesh.having(mesh_with(of_mesh), {"type": "MeshTLS", "mesh": "default", "name": "mode", "spec": spec}):
+        eventually(lambda: (is_closed(inbound), is_closed(other)) == (not takes_plain_text, takes_plain_text))
+        assert call(backend).status == http.HTTPStatus.OK
+    eventually(lambda: is_closed(inbound) and is_closed(other))
 
 
 def test_a_permissive_inbound_counts_who_speaks_plain_text(
@@ -204,19 +220,87 @@ def _echo(address: Address) -> str:
         return ""
 
 
+def frontend_at(target: Document, field: str, action: str) -> Document:
+    """What becomes of the frontend at some inbounds, in either form of a permission."""
+    lists = {"Deny": "deny", "AllowWithShadowDeny": "allowWithShadowDeny"}
+    exact = {"spiffeID": {"type": "Exact", "value": FRONTEND}}
+    item = of_service("frontend", action) if field == "from" else {"default": {lists[action]: [exact]}}
+    document = permission(item, field=field)
+    document["spec"]["targetRef"] = target
+    return document
+
+
 @pytest.mark.parametrize("field", ["from", "rules"])
 def test_one_service_denies_what_others_allow(mesh: Playground, backend: Address, field: str) -> None:
-    exact = {"spiffeID": {"type": "Exact", "value": FRONTEND}}
-    item = of_service("frontend", "Deny") if field == "from" else {"default": {"deny": [exact]}}
-    target = {"kind": "MeshSubset", "tags": {"kuma.io/service": "backend"}}
-    denied = permission(item, field=field)
-    denied["spec"]["targetRef"] = target
-    with mesh.having(denied):
+    with mesh.having(frontend_at(OF_BACKEND, field, "Deny")):
         answer = eventually(lambda: _refused(backend))
 
         assert "RBAC" in answer
         assert call(mesh.proxies["frontend"].outbound("other")).status == http.HTTPStatus.OK
     eventually(lambda: call(backend).status == http.HTTPStatus.OK)
+
+
+@pytest.mark.parametrize("field", ["from", "rules"])
+def test_a_connection_of_somebody_who_is_denied_is_closed(mesh: Playground, backend: Address, field: str) -> None:
+    echo = mesh.proxies["frontend"].outbound("echo")
+    with mesh.having(frontend_at(OF_ECHO, field, "Deny")):
+        eventually(lambda: _echo(echo) == "")
+
+        assert call(backend).status == http.HTTPStatus.OK
+    eventually(lambda: _echo(echo) != "")
+
+
+@pytest.mark.parametrize("field", ["from", "rules"])
+def test_a_shadow_closes_no_connection_and_is_counted(mesh: Playground, field: str) -> None:
+    echo, envoy = mesh.proxies["frontend"].outbound("echo"), mesh.envoys["echo"]
+    with mesh.having(frontend_at(OF_ECHO, field, "AllowWithShadowDeny")):
+
+        def counted() -> bool:
+            assert _echo(echo) != ""
+            return any(envoy.stats(r"rbac\.shadow_denied$").values())
+
+        eventually(counted)
+
+
+def test_the_server_name_that_a_caller_asks_for_decides_who_may_call(
+    mesh: Playground, inbound: Address, tmp_path: Path
+) -> None:
+    leaf = AUTHORITY.leaf(FRONTEND)
+    closed = permission({"default": {"deny": [{"sni": {"type": "Exact", "value": "closed.example"}}]}}, field="rules")
+
+    def asked_for(name: str) -> int:
+        return call(inbound, tls=ClientTls(leaf.client(tmp_path), name), timeout=5).status
+
+    with mesh.having(closed):
+        eventually(lambda: asked_for("closed.example") == http.HTTPStatus.FORBIDDEN)
+
+        assert asked_for("open.example") == asked_for("") == http.HTTPStatus.OK
+    eventually(lambda: asked_for("closed.example") == http.HTTPStatus.OK)
+
+
+def test_proxies_ask_for_the_server_names_by_which_permissions_tell_destinations_apart(
+    mesh: Playground, backend: Address
+) -> None:
+    by_name = {"sni": {"type": "Exact", "value": server_name(mesh, "kri_msvc_default___backend_main")}}
+    allowed = permission({"default": {"allow": [by_name]}}, field="rules", name="by-name")
+    by_tag = mesh.proxies["frontend"].outbound("tag=backend")
+    mesh.control_plane.apply(allowed)
+    mesh.control_plane.delete(ALLOWED)
+    try:
+        eventually(lambda: call(by_tag).status == http.HTTPStatus.FORBIDDEN)
+        assert call(backend).status == http.HTTPStatus.OK
+    finally:
+        mesh.control_plane.apply(ALLOWED)
+        mesh.control_plane.delete(allowed)
+    eventually(lambda: call(by_tag).status == http.HTTPStatus.OK)
+
+
+def server_name(mesh: Playground, cluster: str) -> str:
+    """What the frontend asks for when it calls."""
+    clusters = [entry["cluster"] for entry in mesh.envoys["frontend"].config("dynamic_active_clusters")]
+    [socket] = [entry["transport_socket"] for entry in clusters if entry["name"] == cluster]
+    name: str = socket["typed_config"]["sni"]
+    return name
 
 
 def _refused(address: Address) -> str:
@@ -367,3 +451,17 @@ def test_nobody_of_another_domain_is_believed_to_be_a_service(
                 return envoy.stat(failed) + envoy.stat(error) > 0
 
             eventually(refused)
+
+
+def test_a_service_outside_is_called_with_its_own_tls_and_is_shown_no_certificate_of_the_mesh(
+    mesh: Playground,
+) -> None:
+    authority, context = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("localhost").configure_cert(context)
+    authority.configure_trust(context)
+    context.verify_mode = ssl.CERT_OPTIONAL  # it refuses a certificate of the mesh, and takes a client without any
+    verification = {"caCert": {"inlineString": authority.cert_pem.bytes().decode()}}
+    outside, place = mesh.proxies["frontend"].outbound("external=outside"), Address("127.0.0.1", free_port("127.0.0.1"))
+    endpoint, tls = {"address": "localhost", "port": place.port}, {"enabled": True, "verification": verification}
+    with HttpService("outside", place, tls=context), mesh.having(external_service("outside", endpoint, tls=tls)):
+        eventually(lambda: call(outside).service == "outside")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from cp.identity.identities import AuthorityRef, identity_of
 from cp.identity.security import MeshSecurity, TrustBundle, security_of
 from cp.model.document import Document
@@ -85,8 +87,10 @@ def test_a_gateway_is_called_by_its_tags() -> None:
     assert identity.uris == ("spiffe://default/edge", "kuma://kuma.io/service/edge")
 
 
-def test_the_backend_says_for_how_long_and_with_what_key() -> None:
-    conf: dict[str, Any] = {"dpCert": {"rotation": {"expiration": "2h"}}, "conf": {"caCert": {"rsaBits": 4096}}}
+@pytest.mark.parametrize("field", ["RSAbits", "rsaBits"])
+def test_the_backend_says_for_how_long_and_with_what_key(field: str) -> None:
+    """Kuma knows the first of the two alone."""
+    conf: dict[str, Any] = {"dpCert": {"rotation": {"expiration": "2h"}}, "conf": {"caCert": {field: 4096}}}
     of = world(mesh(**conf), dataplane(SERVICE))
 
     identity = identity_of(of, proxy(of))

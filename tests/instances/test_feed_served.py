@@ -15,6 +15,7 @@ import pytest
 
 from tests.instances.test_together import NAMES, connected, fakes, timeout
 from tests.support.control_plane import ControlPlane
+from tests.support.leaks import leaks
 from tests.support.mesh import MESH, Proxy, mesh_service
 from tests.support.waiting import eventually
 
@@ -48,6 +49,7 @@ def followed(control_plane: ControlPlane, events: list[tuple[str, Any]]) -> Iter
             # Ends the wait for a line that does not come.
             answer.extensions["network_stream"].get_extra_info("socket").shutdown(2)
             reader.join(20)
+    assert not list(leaks(json.dumps(events).encode()))
 
 
 def _read(answer: httpx.Response, events: list[tuple[str, Any]]) -> None:

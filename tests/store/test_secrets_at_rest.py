@@ -488,6 +488,28 @@ def test_a_file_of_settings_is_looked_at_if_it_has_a_key_or_others_may_write_it(
     assert (file in secrets_policy(load(config=file)).private) == is_private
 
 
+@pytest.mark.parametrize("name", ["koguma-cp.key", "koguma-cp-ca.key", "given.key"])
+def test_keys_of_the_servers_are_looked_at(tmp_path: Path, name: str) -> None:
+    given = {"tls_certificate": tmp_path / "given.crt", "tls_key": tmp_path / name} if name == "given.key" else {}
+    (file := tmp_path / name).touch()
+    file.chmod(0o644)
+
+    private = secrets_policy(load(work_dir=tmp_path, store="memory:", **given)).private
+
+    assert [finding.file for finding in open_to_others(private)] == [str(file)]
+
+
+@pytest.mark.parametrize(("mode", "is_private"), [(0o666, True), (0o660, True), (0o644, False)])
+@pytest.mark.parametrize("setting", ["access_file", "token_public_keys"])
+def test_files_that_say_who_gets_in_are_looked_at_if_others_may_write_them(
+    tmp_path: Path, setting: str, mode: int, is_private: bool
+) -> None:
+    (file := tmp_path / "file.yaml").touch()
+    file.chmod(mode)
+
+    assert (file in secrets_policy(load(work_dir=tmp_path, store="memory:", **{setting: file})).private) == is_private
+
+
 def test_secrets_in_a_folder_of_files_are_told_of(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(f"type: Secret\nmesh: default\nname: a\ndata: {value(1)}\n")
     (tmp_path / "b.yaml").write_text("type: MeshTimeout\nmesh: default\nname: b\n")

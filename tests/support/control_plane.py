@@ -16,7 +16,7 @@ import yaml
 from cp.model.names import DEFAULT_MESH
 from cp.model.source import GLOBAL
 from cp.policies import discover, kinds
-from tests.support.leaks import is_asked_for, leaks
+from tests.support.leaks import leaks_of_answer
 from tests.support.loopback import Address, free_port, new_host
 from tests.support.processes import Running, RunningKoguma
 from tests.support.waiting import eventually
@@ -135,7 +135,7 @@ class ControlPlane:
 
     def metrics(self) -> dict[str, float]:
         """Every sample that it has, by its name and labels."""
-        text = httpx.get(f"{self.diagnostics.url}/metrics", timeout=30).raise_for_status().text
+        text = self._client.get(f"{self.diagnostics.url}/metrics").raise_for_status().text
         return {name: float(value) for name, value in _SAMPLE.findall(text)}
 
     def request(self, method: str, where: str, content: bytes = b"", **headers: str) -> httpx.Response:
@@ -169,11 +169,11 @@ class ControlPlane:
         self._client.close()
         if self._running is not None:
             self._running.stop()
-        assert not self._leaks, "the control plane has told secrets"
+        assert not self._leaks, f"the control plane has told secrets: {self._leaks}"
 
     def _look_for_leaks(self, answer: httpx.Response) -> None:
-        if not is_asked_for(answer.url.path, answer.url.query):
-            self._leaks.extend(f"{answer.url}: {leak}" for leak in leaks(answer.read()))
+        of_answer = leaks_of_answer(answer.url.path, answer.url.query, answer.read())
+        self._leaks.extend(f"{answer.url}: {leak}" for leak in of_answer)
 
     def __enter__(self) -> Self:
         return self.start().ready()

@@ -25,12 +25,10 @@ from cp.store.postgres.connections import Connection
 from cp.store.postgres.rows import CHANNEL
 
 _HINT: Final = (
-    "set KOGUMA_SECRETS_KEY_FILE, copy the store to a second database with `koguma store copy`, and start all control "
-    "planes on that; this database keeps its history, so drop it then"
+    "set KOGUMA_SECRETS_KEY_FILE on all control planes, run `koguma secrets encrypt`, and start them again: until then "
+    "this is told"
 )
-_HINT_OLD_KEY: Final = (
-    "apply them again with a change, or copy the store to a second database with `koguma store copy`,"
-)
+_HINT_OLD_KEY: Final = "run `koguma secrets encrypt`, and start the control planes again,"
 _NOTE_KEY: Final = """
     WITH noted AS (
         INSERT INTO koguma.secrets_keys (fingerprint, id) VALUES ($1, $2) ON CONFLICT DO NOTHING RETURNING id
