@@ -123,12 +123,12 @@ def acting(filters: Iterable[Mapping[str, Any]], shown: str) -> Iterator[Mapping
             yield action["typedConfig"]["typedConfig"]["typedConfig"]
 
 
-def filters_of(snapshot: Snapshot, address: str, port: int) -> list[Any]:
-    """The filters of an inbound of HTTP; of another one there are none for requests."""
+def last_filter(snapshot: Snapshot, address: str, port: int) -> Mapping[str, Any]:
+    """What is done at last with what comes in at an address."""
     for listener in map(decoded, snapshot.of(LISTENER)):
         if listener["address"]["socketAddress"] == {"address": address, "portValue": port}:
-            last = listener["filterChains"][0]["filters"][-1]["typedConfig"]
-            return list(last.get("httpFilters", ()))
+            config: Mapping[str, Any] = listener["filterChains"][0]["filters"][-1]["typedConfig"]
+            return config
     raise KeyError(port)
 
 
@@ -165,7 +165,8 @@ def test_limits_and_faults_that_a_caller_meets_are_explained(mesh: Mesh) -> None
                 if len(server.spec.networking.inbound) > 1 or is_grpc_client(server):
                     continue
                 networking = server.spec.networking
-                served = filters_of(compiler.snapshot(world, server), networking.address, networking.inbound[0].port)
+                inbound = last_filter(compiler.snapshot(world, server), networking.address, networking.inbound[0].port)
+                served = inbound.get("httpFilters", ())  # there are none where no HTTP is spoken
                 if CERTIFICATES & set(re.findall(r"\w+Input\b", str(served))):
                     continue
                 met = list(acting(served, shown))
@@ -178,6 +179,20 @@ def test_limits_and_faults_that_a_caller_meets_are_explained(mesh: Mesh) -> None
                 if numbers:
                     assert limits_of(met) == numbers
                 assert explained_faults(group.values) == faults_of(met)
+
+
+@for_meshes(LEGACY)
+def test_where_calls_are_written_down_and_traced_is_explained_as_it_is_served(mesh: Mesh) -> None:
+    world, compiler = mesh.world(), Compiler(policies())
+    for dataplane, address, call in calls(world, Random(mesh.seed)):
+        served = last_filter(compiler.snapshot(world, dataplane), address.address, address.port)
+        values = explain(compiler, policies(), world, dataplane, call).values
+        told = {value.policy: value.winner.value for value in values if value.path == "backends" and value.served_in}
+
+        files = [log["typedConfig"].get("path") for log in served.get("accessLog", ())]
+        assert ("/var/log/near.log" in files) == ("near.log" in str(told.get("MeshAccessLog")))
+        provider = str(served.get("tracing", {}).get("provider", {}).get("name", ""))
+        assert provider.rpartition(".")[2] == "".join(sort["type"].lower() for sort in told.get("MeshTrace") or ())
 
 
 def shown_tags(snapshot: DecodedSnapshot, address: OutboundAddress) -> str:
