@@ -17,7 +17,7 @@ from envoy_data_plane.envoy.extensions.transport_sockets.tls.v3 import Secret
 from envoy_data_plane.envoy.service.runtime.v3 import Runtime
 from google.protobuf import symbol_database
 
-from cp.policies import kinds
+from cp.model.source import LEGACY_POLICIES
 from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, ROUTES, RUNTIME, SECRET, PackedResource
 from tests.golden import Case, Golden, cases, strays
 from tests.snapshots import Question, changed, policies, shown
@@ -58,8 +58,7 @@ def test_what_a_policy_changes(case: Case, golden: Golden) -> None:
 @pytest.mark.parametrize("case", cases("legacy"))
 def test_what_a_legacy_policy_changes(case: Case, golden: Golden) -> None:
     question = Question.of(case)
-    legacy = (kind.name for kind in kinds(policies()).values() if kind.legacy is not None)
-    kind = next(name for name in legacy if case.name.split("/")[1] == _folder(name))
+    kind = next(name for name in LEGACY_POLICIES if case.name.split("/")[1] == _folder(name))
 
     golden.check(case, changed(question, question.snapshot(), question.snapshot(without=kind)))
 
@@ -77,6 +76,11 @@ def test_a_second_reader_understands_every_byte(case: Case) -> None:
     snapshot = Question.of(case).snapshot()
 
     assert [p.name for part in snapshot.parts for p in part if _read_and_written(p) != p.body] == []
+
+
+def test_each_legacy_kind_has_a_case() -> None:
+    shown = {case.values[0].name.split("/")[1] for case in cases("legacy")}
+    assert shown == {_folder(kind) for kind in LEGACY_POLICIES}
 
 
 def _read_and_written(packed: PackedResource) -> bytes:

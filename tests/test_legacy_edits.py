@@ -21,6 +21,7 @@ EDITS: Final[Mapping[str, tuple[tuple[str | int, ...], Any]]] = {
     "circuit_breaker": (("conf", "thresholds", "maxConnections"), 77),
     "fault_injection": (("conf", "delay", "value"), "77s"),
     "health_check": (("conf", "interval"), "77s"),
+    "mesh_gateway_route": (("conf", "http", "rules", 0, "backends", 0, "destination", "kuma.io/service"), "nobody"),
     "proxy_template": (("conf", "modifications", 0, "cluster", "value"), "connectTimeout: 78s"),
     "rate_limit": (("conf", "http", "requests"), 77),
     "retry": (("conf", "http", "numRetries"), 77),
@@ -28,6 +29,7 @@ EDITS: Final[Mapping[str, tuple[tuple[str | int, ...], Any]]] = {
     "traffic_log": (("logging", "backends", 0, "conf", "path"), "/var/log/77"),
     "traffic_permission": (("sources", 0, "match", "kuma.io/service"), "others"),
     "traffic_route": (("conf", "http", 0, "destination", "kuma.io/service"), "api"),
+    "virtual_outbound": (("conf", "port"), "77"),
     "traffic_trace": (("tracing", "backends", 0, "sampling"), 77),
 }
 """For each kind, an edit of one of its documents or of the Mesh."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Annotated, Final
 
 import typer
 
 from cp.cli.connection import ApiConnection, source_connection
 from cp.cli.findings import print_findings
-from cp.cli.meshes import MeshFiles, must_be_shown, read, texts_of, with_engines, with_fields
+from cp.cli.meshes import MeshFiles, must_be_shown, of_unknown_types, read, texts_of, with_engines, with_fields
 from cp.cli.options import EngineOfMeshes, SourceAuthorityFile, SourceTokenFile, TextFormat, TextOutput
 from cp.cli.preflight import Preflighted, must_be_write
 from cp.cli.resources import WOULD_BE, Push, applied, parts, would_be_applied
@@ -96,7 +97,8 @@ def _files(source: str, mesh: str, source_api: ApiConnection | None, *, with_key
     if source_api is None:
         return read(file_texts([source]), mesh, with_keys=with_keys)
     with source_api.client() as client:
-        return read(list(texts_of(client, mesh, with_keys=with_keys)), mesh, with_keys=with_keys)
+        files = read(list(texts_of(client, mesh, with_keys=with_keys)), mesh, with_keys=with_keys)
+        return replace(files, left_out=(*files.left_out, *of_unknown_types(client, mesh)))
 
 
 def _imported(files: MeshFiles, *, no_dataplanes: bool) -> Iterator[FileDocument]:

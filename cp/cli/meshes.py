@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
@@ -50,6 +51,10 @@ _SEPARATOR: Final = re.compile(r"\n---\s*\Z")
 _MOST_TEXT: Final = 256 << 20
 _MOST_MESHES: Final = 1000
 _ONE_BY_ONE: Final = "Name one mesh at a time."
+
+_UNKNOWN: Final = "Koguma has no such type"
+_UNTOLD: Final = "Koguma has no such type, and whether there is one was not shown"
+_MOST_TYPES: Final = 1000
 
 _SHOWN: Final = frozenset({"status"})
 """What a control plane tells of a resource beside the resource."""
@@ -106,7 +111,7 @@ def read(texts: Sequence[FileText], mesh: str = "", *, with_keys: bool = True) -
     keys = {file_document.key for file_document in chosen}
     findings = tuple(finding for finding in report.findings if finding.resource is None or finding.resource in keys)
     left_out = (
-        *(LeftOut(f"{count} {kind}", "Koguma has no such type") for kind, count in unknown.items()),
+        *(LeftOut(f"{count} {kind}", _UNKNOWN) for kind, count in unknown.items()),
         *(LeftOut(str(file_document.key), _IS_KEY) for file_document in signing),
     )
     report = ValidationReport(tuple(file_document.document for file_document in chosen), findings)
@@ -241,6 +246,38 @@ def _as_text(client: Client, path: str, data: dict[str, Any]) -> str:
     except (ValueError, RecursionError, YAMLError):
         raise NoControlPlane(client.address, path, "has something in it that no document can have") from None
     return text
+
+
+def of_unknown_types(client: Client, mesh: str = "") -> Iterator[LeftOut]:
+    """What a control plane has of types that Koguma does not know, in one mesh or in all, and for all meshes.
+
+    An older control plane does not tell its types.
+    """
+    for name, path, is_global in islice(_unknown_types(client), _MOST_TYPES):
+        folder = _in_path(path) if is_global or not mesh else f"meshes/{_in_path(mesh)}/{_in_path(path)}"
+        try:
+            answer = client.get(f"/{folder}", size="1")
+        except RequestRejected as error:
+            if error.status_code != NOT_FOUND:
+                yield LeftOut(name, _UNTOLD)
+            continue
+        total = answer.get("total") if isinstance(answer, dict) else None
+        if isinstance(total, int) and total > 0:
+            yield LeftOut(f"{total} {name}", _UNKNOWN)
+
+
+def _unknown_types(client: Client) -> Iterator[tuple[str, str, bool]]:
+    """Types of another control plane that can be written there: the name, the plural, and whether it is in no mesh."""
+    answer: Any = None
+    with suppress(RequestRejected):
+        answer = client.get("/_resources")
+    types = answer.get("resources") if isinstance(answer, dict) else None
+    for described in types if isinstance(types, list) else ():
+        if not isinstance(described, dict) or described.get("readOnly"):
+            continue
+        name, path = described.get("name"), described.get("path")
+        if isinstance(name, str) and isinstance(path, str) and path and name not in known_kinds():
+            yield name, path, described.get("scope") == "Global"
 
 
 def _in_path(name: str) -> str:

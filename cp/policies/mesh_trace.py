@@ -221,8 +221,10 @@ class MeshTrace(Policy[Conf]):
         return frozenset({"service"}) if by_service else frozenset()
 
     def listener(self, conf: Conf, draft: ListenerDraft) -> None:
+        if draft.manager is None:  # without HTTP nothing is traced, and a cluster of the collector would be for nobody
+            return
         provider = _provider(conf, draft)
-        if draft.manager is not None and provider is not None:
+        if provider is not None:
             draft.manager.tracing.provider.CopyFrom(provider)
             if draft.is_gateway:  # a gateway calls on behalf of somebody else, and the trace shows both calls
                 draft.manager.tracing.spawn_upstream_span.value = True

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from cp.api.kuma_only import KUMA_ONLY
+from cp.model.source import LEGACY_POLICIES
 from tests.api.conftest import KINDS, Api, FixedState
 from tests.api.samples import dataplane
 
@@ -30,10 +31,31 @@ POLICIES: dict[str, tuple[str, dict[str, Any]]] = {
     "traffic-traces": ("TrafficTrace", {"selectors": ANY}),
 }
 
+OTHERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "meshgatewayroutes": (
+        "MeshGatewayRoute",
+        {"selectors": ANY, "conf": {"tcp": {"rules": [{"backends": [{"destination": {"kuma.io/service": "web"}}]}]}}},
+    ),
+    "virtual-outbounds": (
+        "VirtualOutbound",
+        {
+            "selectors": ANY,
+            "conf": {
+                "host": "{{.service}}.mesh",
+                "port": "80",
+                "parameters": [{"name": "service", "tagKey": "kuma.io/service"}],
+            },
+        },
+    ),
+}
+"""Those that are about gateways and names."""
 
-@pytest.mark.parametrize("plural", POLICIES)
+EVERY = {**POLICIES, **OTHERS}
+
+
+@pytest.mark.parametrize("plural", EVERY)
 def test_a_legacy_policy_is_written_read_listed_and_deleted(api: Api, plural: str) -> None:
-    kind, data = POLICIES[plural]
+    kind, data = EVERY[plural]
     path, document = f"/meshes/default/{plural}/all", {"type": kind, "mesh": "default", "name": "all", **data}
 
     assert api.put(path, document).status_code == 201
@@ -45,9 +67,9 @@ def test_a_legacy_policy_is_written_read_listed_and_deleted(api: Api, plural: st
     assert api.get(path).status_code == 404
 
 
-@pytest.mark.parametrize("plural", POLICIES)
+@pytest.mark.parametrize("plural", EVERY)
 def test_what_is_wrong_with_a_legacy_policy_is_said_at_once(api: Api, plural: str) -> None:
-    kind, _ = POLICIES[plural]
+    kind, _ = EVERY[plural]
     wrong = {"type": kind, "mesh": "default", "name": "all", "sources": 1, "selectors": 2}
     answer = api.put(f"/meshes/default/{plural}/all", wrong)
 
@@ -56,8 +78,9 @@ def test_what_is_wrong_with_a_legacy_policy_is_said_at_once(api: Api, plural: st
 
 
 def test_each_of_them_is_a_kind_of_its_own_and_none_of_kumas_alone() -> None:
-    assert {KINDS[kind].plural for kind, _ in POLICIES.values()} == set(POLICIES)
-    assert not POLICIES.keys() & KUMA_ONLY.keys()
+    assert {kind for kind, _ in EVERY.values()} == LEGACY_POLICIES
+    assert {KINDS[kind].plural for kind, _ in EVERY.values()} == set(EVERY)
+    assert not EVERY.keys() & KUMA_ONLY.keys()
 
 
 @pytest.mark.parametrize("plural", POLICIES)

@@ -320,6 +320,21 @@ def test_a_legacy_policy_is_shown_with_what_holds_of_it_on_each_proxy(offline: K
     assert "in force" in table
 
 
+def test_a_balancer_that_would_be_the_same_without_a_word_is_in_force(offline: Koguma, tmp_path: Path) -> None:
+    frontend = dataplane(
+        "frontend-1", service="frontend", outbound=[{"port": 1, "tags": {"kuma.io/service": "backend"}}]
+    )
+    anybody = [{"match": {"kuma.io/service": "*"}}]
+    conf = {"loadBalancer": {"roundRobin": {}}, "destination": {"kuma.io/service": "*"}}
+    route = {"type": "TrafficRoute", "mesh": "default", "name": "all", "sources": anybody, "destinations": anybody}
+    (file := tmp_path / "mesh.yaml").write_text(yaml.safe_dump_all([frontend, {**route, "conf": conf}]))
+
+    (item,) = yaml.safe_load(offline("inspect", "traffic-route", "all", "-f", file, "-o", "json").out)["items"]
+
+    assert [effect["field"] for effect in item["survives"]] == ["conf", "conf.loadBalancer"]
+    assert not item.get("withoutEffect")
+
+
 def test_a_route_of_old_and_who_may_call_are_shown_as_they_are_written(offline: Koguma, tmp_path: Path) -> None:
     backend = dataplane("backend-1", service="backend", outbound=[{"port": 1, "tags": {"kuma.io/service": "backend"}}])
     policies = """\

@@ -473,6 +473,56 @@ def test_an_import_says_what_will_not_work(koguma: Koguma, files: Path) -> None:
     assert "  1 Zoo: Koguma has no such type" in ended.lines
 
 
+TYPES = [
+    {"name": "Timeout", "path": "timeouts", "scope": "Mesh", "readOnly": False},
+    {"name": "MeshGlobalRateLimit", "path": "meshglobalratelimits", "scope": "Mesh", "readOnly": False},
+    {"name": "MeshOPA", "path": "meshopas", "scope": "Mesh", "readOnly": False},
+    {"name": "Zone", "path": "zones", "scope": "Global", "readOnly": False},
+    {"name": "ZoneIngress", "path": "zoneingresses", "scope": "Global", "readOnly": False},
+    {"name": "ZoneInsight", "path": "zone-insights", "scope": "Global", "readOnly": True},
+]
+
+
+@pytest.mark.parametrize(("options", "path"), [(("--mesh", "shop"), "/meshes/shop"), ((), "")])
+def test_an_import_from_kuma_names_what_it_has_of_other_types(
+    koguma: Koguma, options: Sequence[str], path: str
+) -> None:
+    lists = {
+        f"{path}/meshglobalratelimits": page({"name": "a"}, {"name": "b"}),
+        f"{path}/meshopas": page(),
+        "/zones": page({"name": "east"}),
+        "/zone-insights": page({"name": "east"}),
+        "/meshes": page(MESH),
+        "/meshes/shop": MESH,
+        "/_resources": {"resources": TYPES},
+    }
+
+    def answers(path: str, _offset: int) -> tuple[int, Any]:
+        if path == "/zoneingresses":
+            return 403, {"status": 403, "title": "Access Denied"}
+        return (200, lists[path]) if path in lists else (404, {"status": 404, "title": "Not found"})
+
+    with answering(answers) as url:
+        ended = koguma("import", url, "--dry-run", *options)
+
+    assert ended.status == 0, ended.err
+    assert [line for line in ended.lines if "no such type" in line] == [
+        "  2 MeshGlobalRateLimit: Koguma has no such type",
+        "  1 Zone: Koguma has no such type",
+        "  ZoneIngress: Koguma has no such type, and whether there is one was not shown",
+    ]
+
+
+@pytest.mark.parametrize("answer", [[], {"resources": 1}, {"resources": [1, {}, {"name": "Zoo", "path": 7}]}, page()])
+def test_what_a_control_plane_says_of_its_types_is_not_believed_blindly(koguma: Koguma, answer: Any) -> None:
+    lists: dict[str, Any] = {"/_resources": answer, "/meshes": page(MESH)}
+
+    with answering(lambda path, _: (200, lists.get(path, page()))) as url:
+        ended = koguma("import", url, "--dry-run")
+
+    assert ended.status == 0, ended.err
+
+
 def test_one_invalid_resource_and_nothing_is_imported(koguma: Koguma, files: Path) -> None:
     bad = [{**TIMEOUT, "name": name, "conf": {"connectTimeout": "0s"}} for name in ("bad", "worse")]
     with files.open("a") as more:

@@ -1,6 +1,7 @@
 """Traffic under the policies of Kuma's first versions, with sources and destinations in place of a targetRef."""
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +10,7 @@ from tests.support.client import TICK, call
 from tests.support.loopback import Address
 from tests.support.mesh import MESH, Document, policy, request_timeout, service_item
 from tests.support.playground import Playground, retries, timeouts
+from tests.support.services import HttpService
 from tests.support.upstreams import at_once
 from tests.support.waiting import eventually
 
@@ -17,7 +19,13 @@ pytestmark = pytest.mark.envoy
 ANY = {"kuma.io/service": "*"}
 BACKEND = {"kuma.io/service": "backend"}
 MOBILE = {"kuma.io/service": "mobile"}
-SLOW = "/slow"
+SLOW, HEALTH, SPANS = "/slow", "/health", "/api/v2/spans"
+PATCH = """
+name: ours
+typedConfig:
+  '@type': type.googleapis.com/envoy.extensions.filters.http.header_mutation.v3.HeaderMutation
+  mutations: {responseMutations: [{append: {header: {key: x-patched, value: 'yes'}}}]}
+"""
 AUTHORITY = Authority()
 
 
@@ -30,11 +38,16 @@ def waiting(name: str, duration: str, source: Document = ANY) -> Document:
     return legacy("Timeout", name, {"http": {"requestTimeout": duration}}, source, BACKEND)
 
 
+def collecting(**backends: Document) -> Document:
+    """The Mesh, with a backend of some sorts."""
+    mtls = {"enabledBackend": "ca-1", "backends": [provided(mode="STRICT")]}
+    return {**MESH, "mtls": mtls, **{sort: {"backends": [backend]} for sort, backend in backends.items()}}
+
+
 @pytest.fixture(scope="module")
 def mesh(empty_mesh: Playground) -> Playground:
-    mtls = {"enabledBackend": "ca-1", "backends": [provided(mode="STRICT")]}
     everybody = legacy("TrafficPermission", "everybody", None, ANY, ANY)
-    empty_mesh.control_plane.apply(*AUTHORITY.secrets(), {**MESH, "mtls": mtls}, everybody)
+    empty_mesh.control_plane.apply(*AUTHORITY.secrets(), collecting(), everybody)
     for version in ("v1", "v2"):
         empty_mesh.service(f"backend-{version}", "backend", version=version).on(SLOW, delay=0.6)
     empty_mesh.client("mobile", "tag=backend")
@@ -141,6 +154,53 @@ def test_all_faults_that_fit_a_source_act(mesh: Playground, mobile: Address, des
         assert call(desktop).status == 200
         assert "x-kuma-tags" not in call(desktop).seen["headers"]
     eventually(lambda: {call(mobile).status for _ in range(10)} == {200})
+
+
+def test_calls_of_a_source_are_written_down(
+    mesh: Playground, mobile: Address, desktop: Address, tmp_path: Path
+) -> None:
+    log = tmp_path / "calls.log"
+    line = "%REQ(:PATH)% %KUMA_SOURCE_SERVICE% %KUMA_DESTINATION_SERVICE%"
+    backend: Document = {"name": "file", "type": "file", "format": line, "conf": {"path": str(log)}}
+    with mesh.having(collecting(logging=backend), legacy("TrafficLog", "calls", {"backend": "file"}, MOBILE, BACKEND)):
+        eventually(lambda: call(mobile, "/logged").status == 200 and log.exists() and log.read_text() != "")
+
+        assert call(desktop, "/logged").status == 200
+        assert set(log.read_text().splitlines()) == {"/logged mobile backend"}
+
+
+def test_calls_of_a_selected_proxy_are_traced(mesh: Playground, mobile: Address) -> None:
+    with HttpService("agent") as agent:
+        conf = {"url": f"{agent.address.url}{SPANS}"}
+        backend: Document = {"name": "zipkin", "type": "zipkin", "sampling": 100, "conf": conf}
+        trace = {"type": "TrafficTrace", "mesh": "default", "name": "calls", "conf": {"backend": "zipkin"}}
+        with mesh.having(collecting(tracing=backend), {**trace, "selectors": [{"match": MOBILE}]}):
+            eventually(lambda: call(mobile).status == 200 and agent.hits(SPANS) > 0)
+
+
+def test_who_fails_the_checks_of_a_source_gets_none_of_its_calls(
+    mesh: Playground, mobile: Address, desktop: Address
+) -> None:
+    often = {"interval": "100ms", "noTrafficInterval": "100ms", "timeout": "2s"}
+    conf = {**often, "unhealthyThreshold": 1, "healthyThreshold": 1, "http": {"path": HEALTH}}
+    mesh.services["backend-v1"].on(HEALTH, failures=1_000_000)
+    with mesh.having(legacy("HealthCheck", "checks", conf, MOBILE, BACKEND)):
+        eventually(lambda: {call(mobile).service for _ in range(10)} == {"backend-v2"})
+
+        assert "backend-v1" in {call(desktop).service for _ in range(10)}
+        mesh.services["backend-v1"].on(HEALTH)
+        eventually(lambda: {call(mobile).service for _ in range(10)} == {"backend-v1", "backend-v2"})
+
+
+def test_a_template_changes_the_proxies_that_it_selects(mesh: Playground, mobile: Address, desktop: Address) -> None:
+    change = {"operation": "addLast", "match": {"origin": "outbound"}, "value": PATCH}
+    conf = {"imports": ["default-proxy"], "modifications": [{"httpFilter": change}]}
+    template = {"type": "ProxyTemplate", "mesh": "default", "name": "patched", "conf": conf}
+    with mesh.having({**template, "selectors": [{"match": MOBILE}]}):
+        eventually(lambda: call(mobile).headers.get("x-patched") == "yes")
+
+        assert "x-patched" not in call(desktop).headers
+    eventually(lambda: "x-patched" not in call(mobile).headers)
 
 
 @pytest.mark.long

@@ -9,11 +9,24 @@ from typing import Final
 
 from tests.random_mesh import gateway_routes, legacy_policies, policies, proxies, services
 from tests.random_mesh.mesh import Mesh
-from tests.random_mesh.words import PATHS, SERVICES, TEAMS, ZONES, Data, Make, several, some_of, sometimes, weighted
+from tests.random_mesh.words import (
+    PATHS,
+    PROTOCOLS,
+    SERVICES,
+    TEAMS,
+    ZONES,
+    Data,
+    Make,
+    several,
+    some_of,
+    sometimes,
+    weighted,
+)
 
 _NAMES: Final = ("all", "strict", "of-team", "z-last")
 _SERVICE: Final = "kuma.io/service"
 _BACKENDS: Final = ("file", "collector")
+_CONDITIONS: Final = ("all_5xx", "reset", "connect_failure", "gateway_error", "retriable_headers")
 
 
 def _duration(chance: Random) -> str:
@@ -44,11 +57,13 @@ def _tagged(chance: Random) -> Data:
 
 def _timeout(chance: Random) -> Data:
     http: Data = {"requestTimeout": _duration(chance)} | sometimes(chance, 0.4, {"streamIdleTimeout": "9s"})
+    http |= sometimes(chance, 0.2, {"maxStreamDuration": _duration(chance)})
+    grpc = {"maxStreamDuration": _duration(chance)} | sometimes(chance, 0.3, {"streamIdleTimeout": "11s"})
     choices: dict[str, Make] = {
         "connectTimeout": _duration,
         "tcp": lambda chance: {"idleTimeout": _duration(chance)},
         "http": lambda chance: http | sometimes(chance, 0.4, {"idleTimeout": _duration(chance)}),
-        "grpc": lambda chance: {"maxStreamDuration": _duration(chance)},
+        "grpc": lambda _: grpc,
     }
     return some_of(chance, choices)
 
@@ -60,9 +75,11 @@ def _retry(chance: Random) -> Data:
         "perTryTimeout": _duration,
         "backOff": lambda _: back_off,
         "retriableStatusCodes": lambda _: [500, 503],
-        "retryOn": lambda chance: chance.sample(["all_5xx", "reset", "connect_failure"], 2),
+        "retryOn": lambda chance: chance.sample(_CONDITIONS, chance.choice([1, 2, 2])),
+        "retriableMethods": lambda chance: chance.sample(["GET", "PUT", "OPTIONS"], 2),
     }
-    of_grpc = {name: of_http[name] for name in ("numRetries", "perTryTimeout", "backOff")}
+    of_grpc: dict[str, Make] = {name: of_http[name] for name in ("numRetries", "perTryTimeout", "backOff")}
+    of_grpc["retryOn"] = lambda chance: chance.sample(["cancelled", "internal", "unavailable"], 2)
     return some_of(
         chance,
         {
@@ -77,10 +94,12 @@ def _breaker(chance: Random) -> Data:
     detectors: dict[str, Make] = {
         "totalErrors": lambda chance: {"consecutive": _number(chance)},
         "gatewayErrors": lambda _: {},
+        "localErrors": lambda chance: {"consecutive": _number(chance)},
         "standardDeviation": lambda _: {"requestVolume": 10, "minimumHosts": 2, "factor": 1.5},
         "failure": lambda chance: {"threshold": chance.randint(10, 90)},
     }
-    thresholds: dict[str, Make] = dict.fromkeys(("maxConnections", "maxRetries", "maxRequests"), _number)
+    limits = ("maxConnections", "maxRetries", "maxRequests", "maxPendingRequests")
+    thresholds: dict[str, Make] = dict.fromkeys(limits, _number)
     conf = some_of(
         chance,
         {
@@ -88,14 +107,27 @@ def _breaker(chance: Random) -> Data:
             "thresholds": lambda chance: some_of(chance, thresholds),
         },
     )
+    conf |= sometimes(chance, 0.2, {"baseEjectionTime": _duration(chance), "splitExternalAndLocalErrors": True})
     return conf | sometimes(chance, 0.4, {"interval": _duration(chance), "maxEjectionPercent": 30})
 
 
 def _check(chance: Random) -> Data:
     conf: Data = {"interval": "10s", "timeout": "2s", "unhealthyThreshold": _number(chance), "healthyThreshold": 1}
-    conf |= sometimes(chance, 0.3, {"http": {"path": chance.choice(PATHS)}})
-    conf |= sometimes(chance, 0.2, {"tcp": {}} if "http" not in conf else {})
+    conf |= sometimes(chance, 0.3, {"http": _http_check(chance)})
+    conf |= sometimes(chance, 0.2, {"tcp": chance.choice(_TCP_CHECKS)} if "http" not in conf else {})
+    conf |= sometimes(chance, 0.2, {"healthyPanicThreshold": 62.5, "failTrafficOnPanic": True})
+    conf |= sometimes(chance, 0.2, {"initialJitter": "1s", "intervalJitter": "2s", "intervalJitterPercent": 10})
+    conf |= sometimes(chance, 0.2, {"eventLogPath": "/dev/null", "alwaysLogHealthCheckFailures": True})
     return conf | sometimes(chance, 0.3, {"reuseConnection": False, "noTrafficInterval": "9s"})
+
+
+_TCP_CHECKS: Final[tuple[Data, ...]] = ({}, {"send": "cGluZw==", "receive": ["cG9uZw=="]})
+
+
+def _http_check(chance: Random) -> Data:
+    headers = [{"header": {"key": "X-Check", "value": "1"}, "append": chance.random() < 0.5}]
+    check = {"path": chance.choice(PATHS)} | sometimes(chance, 0.3, {"requestHeadersToAdd": headers})
+    return check | sometimes(chance, 0.3, {"expectedStatuses": [200, 204]})
 
 
 def _log(chance: Random) -> Data:
@@ -115,26 +147,49 @@ def _split(chance: Random) -> Data:
 
 def _row(chance: Random) -> Data:
     matches: dict[str, Make] = {
-        "path": lambda chance: {chance.choice(["prefix", "exact"]): chance.choice(PATHS)},
-        "method": lambda _: {"exact": "GET"},
+        "path": lambda chance: {chance.choice(["prefix", "prefix", "exact", "regex"]): chance.choice(PATHS)},
+        "method": lambda chance: {chance.choice(["exact", "exact", "prefix", "regex"]): "GET"},
+        "headers": lambda chance: {"X-Version": {chance.choice(["exact", "prefix", "regex"]): "1"}},
     }
-    modify = {"requestHeaders": {"add": [{"name": "x-a", "value": "1"}]}}
-    return {"match": some_of(chance, matches), **_split(chance)} | sometimes(chance, 0.3, {"modify": modify})
+    match = some_of(chance, matches)
+    is_prefixed = "prefix" in match.get("path", {})
+    changes = [*_CHANGES, *(_REWRITES if is_prefixed else ())]
+    modify = {name: value for change in chance.sample(changes, 2) for name, value in change.items()}
+    return {"match": match, **_split(chance)} | sometimes(chance, 0.3, {"modify": modify})
+
+
+_TO_EXPRESSION: Final = {"pattern": "^/([a-z]+).*", "substitution": r"\1"}
+_CHANGES: Final[tuple[Data, ...]] = (
+    {"requestHeaders": {"add": [{"name": "x-a", "value": "1"}], "remove": [{"name": "X-Secret"}]}},
+    {"responseHeaders": {"add": [{"name": "X-B", "value": "2", "append": True}]}},
+    {"host": {"value": "else.where"}},
+    {"host": {"fromPath": _TO_EXPRESSION}},
+    {"path": {"regex": _TO_EXPRESSION}},
+)
+_REWRITES: Final[tuple[Data, ...]] = ({"path": {"rewritePrefix": "/new"}},) * 2
+_BALANCERS: Final[tuple[Data, ...]] = (
+    *({name: {}} for name in ("random", "leastRequest", "maglev", "roundRobin")),
+    {"leastRequest": {"choiceCount": 3}},
+    {"ringHash": {"hashFunction": "MURMUR_HASH_2", "minRingSize": 64, "maxRingSize": 512}},
+)
 
 
 def _route(chance: Random) -> Data:
     conf = _split(chance) | sometimes(chance, 0.3, {"http": several(chance, _row, 1, 2)})
-    return conf | sometimes(chance, 0.3, {"loadBalancer": {chance.choice(["random", "leastRequest", "maglev"]): {}}})
+    return conf | sometimes(chance, 0.3, {"loadBalancer": chance.choice(_BALANCERS)})
 
 
 def _limit(chance: Random) -> Data:
-    return {"http": {"requests": _number(chance), "interval": _duration(chance)}}
+    http = {"requests": _number(chance), "interval": _duration(chance)}
+    headers = [{"key": "X-Wait", "value": "1", "append": chance.random() < 0.5}]
+    return {"http": http | sometimes(chance, 0.4, {"onRateLimit": {"status": 423, "headers": headers}})}
 
 
 def _fault(chance: Random) -> Data:
     faults: dict[str, Make] = {
         "delay": lambda chance: {"percentage": 50, "value": _duration(chance)},
         "abort": lambda _: {"percentage": 10, "httpStatus": 503},
+        "responseBandwidth": lambda _: {"percentage": 10.5, "limit": "50 kbps"},
     }
     return some_of(chance, faults)
 
@@ -194,6 +249,16 @@ def _newer(chance: Random) -> Data:
     return data | sometimes(chance, 0.4, {"name": chance.choice(_LAST_NAMES)})
 
 
+def _outside(chance: Random) -> Data:
+    """An ExternalService, which Dataplanes may have the tag of as well."""
+    tags = {_SERVICE: chance.choice(SERVICES), "kuma.io/protocol": chance.choice(PROTOCOLS)}
+    tags |= sometimes(chance, 0.3, {"team": chance.choice(TEAMS)}) | sometimes(chance, 0.2, {"kuma.io/zone": "east"})
+    tls = sometimes(chance, 0.3, {"tls": {"enabled": True, "serverName": "pay.example.com"}})
+    networking = {"address": chance.choice(["127.0.0.1:9443", "pay.example.com:443"]), **tls}
+    name = chance.choice(["near", "far"])
+    return {"type": "ExternalService", "mesh": "default", "name": name, "networking": networking, "tags": tags}
+
+
 def policy(chance: Random) -> Data:
     """A legacy policy of some kind. Of some it is known when they were made."""
     made: Data = weighted(_MAKES)(chance)
@@ -217,8 +282,8 @@ def _documents(chance: Random) -> Iterator[Data]:
     drawn += [policy(chance) for _ in range(chance.randint(2, 9))]
     if chance.random() < 0.2:
         drawn.append(services.service(chance))
-    if chance.random() < 0.2:
-        drawn.append(services.external_service(chance))
+    if chance.random() < 0.35:
+        drawn += several(chance, _outside, 1, 2)
     if chance.random() < 0.3:
         drawn += gateway_routes.edge(chance)
     if chance.random() < 0.1:

@@ -113,7 +113,7 @@ class _Explainer:
             values=field_values,
             backends=explained_backends,
             hops=tuple(hops(self._servers, field_values, self._with_shown(explained_backends, backends), protocol)),
-            servers=tuple(self._server_values(explained_backends, backends)),
+            servers=tuple(self._server_values(explained_backends, backends, protocol)),
             access=tuple(self._access(explained_backends, backends)),
             changes=tuple(_changes(row)),
             not_enforced=tuple(self._enforcement_warnings(explained_backends)),
@@ -151,7 +151,7 @@ class _Explainer:
             values=field_values,
             backends=explained_backends,
             hops=tuple(hops(self._servers, of_gateway, self._with_shown(explained_backends, backends), where.protocol)),
-            servers=tuple(self._server_values(explained_backends, backends)),
+            servers=tuple(self._server_values(explained_backends, backends, where.protocol)),
             access=tuple(self._access(explained_backends, backends)),
             changes=tuple(_changes(where.row)),
             not_enforced=tuple(self._enforcement_warnings(explained_backends, (where.gateway,))),
@@ -159,10 +159,13 @@ class _Explainer:
             listener=gateways.explained_listener(dataplane, call, outcome, where, clients),
         )
 
-    def _server_values(self, explained: Iterable[ExplainedBackend], backends: _Backends) -> Iterator[ExplainedServer]:
+    def _server_values(
+        self, explained: Iterable[ExplainedBackend], backends: _Backends, protocol: Protocol
+    ) -> Iterator[ExplainedServer]:
         for backend in explained:
             if (result := backends.by_cluster.get(backend.cluster)) is not None:
-                yield from self._server_policies.of_backend(result, self._servers.ports(backend.endpoints))
+                ports = self._servers.ports(backend.endpoints)
+                yield from self._server_policies.of_backend(result, ports, protocol)
 
     def _access(self, explained: Iterable[ExplainedBackend], backends: _Backends) -> Iterator[ExplainedAccess]:
         for backend in explained:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from typing import Any
 
 from cp.identity.identities import identity_of
@@ -18,7 +20,7 @@ from cp.translate.view.dataplanes import DataplanePort
 from cp.translate.view.proxies import inbounds
 from cp.translate.view.sidecars import sidecar_of
 from generators.envoy.permissions import server_name_of, uri_conditions
-from generators.proxy import Backend
+from generators.proxy import Backend, Protocol
 
 
 def served_inbound(compiler: Compiler, world: World, port: DataplanePort) -> tuple[int, InboundResult] | None:
@@ -34,6 +36,15 @@ def served_inbound(compiler: Compiler, world: World, port: DataplanePort) -> tup
     return None
 
 
+@dataclass(frozen=True, slots=True)
+class _Arrival:
+    """A call as the servers of a cluster meet it."""
+
+    site: Backend
+    tags: frozenset[tuple[str, str]]
+    """The tags of the caller that it shows: none where no HTTP is spoken, as they are in a header."""
+
+
 class ServerPolicies:
     """What holds on the inbounds of a mesh for the calls of one proxy."""
 
@@ -41,14 +52,18 @@ class ServerPolicies:
         self._compiler, self._world, self._caller = compiler, world, caller
         self._policies = tuple(policy for policy in policies if not policy.judges_every_client)
 
-    def of_backend(self, backend: BackendResult, ports: Iterable[DataplanePort]) -> Iterator[ExplainedServer]:
-        """The values on those behind a backend, those with equal values together."""
+    def of_backend(
+        self, backend: BackendResult, ports: Iterable[DataplanePort], protocol: Protocol
+    ) -> Iterator[ExplainedServer]:
+        """The values on those behind a backend that is called with a protocol, those with equal values together."""
         site = backend.tasks[0].site
         if not isinstance(site, Backend) or site.external:
             return
+        tags = self._caller.dataplane.derived(sidecar_of).tags if protocol.is_http else ()
+        arrival = _Arrival(site, frozenset(tags))
         groups: list[tuple[tuple[FieldValue, ...], list[str]]] = []
         for port in ports:
-            values = self._values(site, port)
+            values = self._values(arrival, port)
             names = next((names for known_values, names in groups if known_values == values), None)
             if names is None:
                 groups.append((values, names := []))
@@ -57,20 +72,20 @@ class ServerPolicies:
             if values:
                 yield ExplainedServer(site.cluster, tuple(dict.fromkeys(names)), values)
 
-    def _values(self, site: Backend, port: DataplanePort) -> tuple[FieldValue, ...]:
+    def _values(self, arrival: _Arrival, port: DataplanePort) -> tuple[FieldValue, ...]:
         served = served_inbound(self._compiler, self._world, port)
-        return () if served is None else tuple(acting_values(self._confs(site, served[1])))
+        return () if served is None else tuple(acting_values(self._confs(arrival, served[1])))
 
-    def _confs(self, site: Backend, reached: InboundResult) -> Iterator[AppliedConf]:
+    def _confs(self, arrival: _Arrival, reached: InboundResult) -> Iterator[AppliedConf]:
         for policy in self._policies:
             for_clients = reached.by_client.get(policy.kind.name, ())
-            yield from self._fitting(site, policy, reached, for_clients)
+            yield from self._fitting(arrival, policy, reached, for_clients)
             if not any("tags" not in client for client, _ in for_clients):  # of which the last is for all clients
                 yield from confs_of_inbound((policy,), reached, None)
 
     def _fitting(
         self,
-        site: Backend,
+        arrival: _Arrival,
         policy: Policy[Any],
         reached: InboundResult,
         for_clients: Sequence[ConfOfClients],
@@ -78,23 +93,23 @@ class ServerPolicies:
         """The first conf by tags, and the first of the others, that is for the caller."""
         for by_tags in (True, False):
             of_list = [entry for entry in for_clients if ("tags" in entry[0]) is by_tags]
-            fitting = next((entry for entry in of_list if self._is_for(entry[0], site)), None)
+            fitting = next((entry for entry in of_list if self._is_for(entry[0], arrival)), None)
             if fitting is not None:
                 yield AppliedConf(INBOUND, policy, fitting[1], effects.of_client(policy, reached, fitting[0]))
 
-    def _is_for(self, client: Mapping[str, Any], site: Backend) -> bool:
+    def _is_for(self, client: Mapping[str, Any], arrival: _Arrival) -> bool:
         """Whether conditions hold for the caller: its tags are in a header, and its names in what it shows over TLS."""
         if "tags" in client:
-            return self._has_tags(client)
-        if not client or site.mesh_tls is None:
+            return _has_tags(client, arrival.tags)
+        if not client or arrival.site.mesh_tls is None:
             return not client
         identity = identity_of(self._world, self._caller.dataplane)
         uris = () if identity is None else identity.uris
         is_named = all(condition.holds(uris) for condition in uri_conditions(client, self._caller.dataplane.mesh))
-        return is_named and server_name_of(client) in {"", site.mesh_tls.sni}
+        return is_named and server_name_of(client) in {"", arrival.site.mesh_tls.sni}
 
-    def _has_tags(self, client: Mapping[str, Any]) -> bool:
-        tags = frozenset(self._caller.dataplane.derived(sidecar_of).tags)
-        return all(tag in tags for tag in client["tags"].items()) and all(
-            (name, value) not in tags for name, value in client.get("not") or ()
-        )
+
+def _has_tags(client: Mapping[str, Any], tags: AbstractSet[tuple[str, str]]) -> bool:
+    return all(tag in tags for tag in client["tags"].items()) and all(
+        (name, value) not in tags for name, value in client.get("not") or ()
+    )

@@ -18,6 +18,8 @@ from cp.translate.inbound import InboundResult
 
 _UNITS: Final = frozenset("smh")
 _LONG: Final = "77s"
+_USUAL_BALANCER: Final = "RoundRobin"
+_OTHER_BALANCER: Final = "Random"
 _NOTHING_THERE: Final = "has no effect: nothing there does what it says"
 _MATCHES_NOTHING: Final = "has no effect: the proxy has nothing that `match` is about"
 
@@ -111,6 +113,8 @@ def _other_values(value: Any) -> Iterator[Any]:
         yield value + 1
     elif isinstance(value, str) and value[:1].isdigit() and value[-1:] in _UNITS:
         yield _LONG
+    elif value == _USUAL_BALANCER:
+        yield _OTHER_BALANCER
 
 
 def _fields(conf: MergedConf) -> Iterable[MergedField]:

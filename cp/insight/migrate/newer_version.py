@@ -28,10 +28,17 @@ _OF_MESH: Final[Mapping[str, str]] = {
     "logging": "the backend in a MeshAccessLog",
     "tracing": "the backend in a MeshTrace",
     "networking": "a MeshPassthrough",
+    "metrics": "a MeshMetric",
+    "constraints": "nothing: decide who may write Dataplanes where you keep them",
+    "skipCreatingInitialPolicies": "nothing: a new Mesh starts without policies",
 }
 _NAME: Final = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 _NO_GATEWAYS: Final = "builtin gateways are gone"
 _DELEGATED: Final = "let a delegated gateway take its place"
+_NO_TAGS: Final = "tags are gone"
+_LABELLED: Final = "label the Dataplane, with `kuma.io/workload` for its MeshService"
+_NO_NAMES: Final = "names are gone here"
+_CHOSEN_BY_LABELS: Final = "choose by `labels`, such as `kuma.io/display-name`"
 _BY_LABELS: Final = "choose proxies with the kind Dataplane, by `labels`"
 
 
@@ -92,22 +99,48 @@ def _of_names(_data: Mapping[str, Any]) -> Iterator[_Use]:
     yield "selectors", "what is called by tags is gone", "name MeshServices with a HostnameGenerator"
 
 
+def _of_service_outside(_data: Mapping[str, Any]) -> Iterator[_Use]:
+    yield "", "what is called by tags is gone", "write a MeshExternalService"
+
+
 def _of_gateway(_data: Mapping[str, Any]) -> Iterator[_Use]:
     yield "", _NO_GATEWAYS, _DELEGATED
 
 
-def _of_policy(kind: str, spec: Mapping[str, Any]) -> Iterator[_Use]:
-    top = (spec.get("targetRef") or {}).get("kind")
+def _of_top(target: Mapping[str, Any]) -> Iterator[_Use]:
+    """What is gone of the target at the top of a policy."""
+    top = target.get("kind")
     if top in _BY_TAGS:
         yield "spec.targetRef.kind", f"the kind {top} is gone here", _BY_LABELS
+    elif top == "Dataplane" and target.get("name"):
+        yield "spec.targetRef.name", _NO_NAMES, _CHOSEN_BY_LABELS
     elif top == "MeshHTTPRoute":
         yield "spec.targetRef.kind", f"the kind {top} is gone here", "name the route in `to[].targetRef`"
     elif top == "MeshGateway":
         yield "spec.targetRef.kind", _NO_GATEWAYS, _DELEGATED
+
+
+def _of_policy(kind: str, spec: Mapping[str, Any]) -> Iterator[_Use]:
+    yield from _of_top(spec.get("targetRef") or {})
     if spec.get("from") and kind in _WITHOUT_FROM:
         yield "spec.from", "is gone", "write `rules`"
     for index, item in enumerate(spec.get("to") or ()):
-        yield from _of_item(kind, step("spec.to", index), item.get("targetRef") or {})
+        path = step("spec.to", index)
+        yield from _of_item(kind, path, item.get("targetRef") or {})
+        for place, reference in _backends(path, item):
+            if reference.get("kind") == "MeshServiceSubset":
+                yield f"{place}.kind", "the kind MeshServiceSubset is gone here", "give each subset a MeshService"
+
+
+def _backends(path: str, item: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The references of a route to what it leads to, each with its path."""
+    for number, rule in enumerate(item.get("rules") or ()):
+        default, place = rule.get("default") or {}, f"{step(f'{path}.rules', number)}.default"
+        for at, reference in enumerate(default.get("backendRefs") or ()):
+            yield step(f"{place}.backendRefs", at), reference
+        for at, change in enumerate(default.get("filters") or ()):
+            if (reference := (change.get("requestMirror") or {}).get("backendRef")) is not None:
+                yield f"{step(f'{place}.filters', at)}.requestMirror.backendRef", reference
 
 
 def _of_item(kind: str, path: str, target: Mapping[str, Any]) -> Iterator[_Use]:
@@ -116,7 +149,7 @@ def _of_item(kind: str, path: str, target: Mapping[str, Any]) -> Iterator[_Use]:
     if named not in allowed:
         yield f"{path}.targetRef.kind", f"the kind {named} is gone here", f"one of {', '.join(sorted(allowed))}"
     elif target.get("name"):
-        yield f"{path}.targetRef.name", "names are gone here", "choose by `labels`, such as `kuma.io/display-name`"
+        yield f"{path}.targetRef.name", _NO_NAMES, _CHOSEN_BY_LABELS
 
 
 def _of_dataplane(data: Mapping[str, Any]) -> Iterator[_Use]:
@@ -124,7 +157,7 @@ def _of_dataplane(data: Mapping[str, Any]) -> Iterator[_Use]:
     for index, inbound in enumerate(networking.get("inbound") or ()):
         path = step("networking.inbound", index)
         if inbound.get("tags"):
-            yield f"{path}.tags", "tags are gone", "label the Dataplane, with `kuma.io/workload` for its MeshService"
+            yield f"{path}.tags", _NO_TAGS, _LABELLED
         if not inbound.get("protocol"):
             yield path, "its protocol was that of a tag", "write it in `protocol`"
     for index, outbound in enumerate(networking.get("outbound") or ()):
@@ -132,8 +165,16 @@ def _of_dataplane(data: Mapping[str, Any]) -> Iterator[_Use]:
             yield step("networking.outbound", index), "is for a service by its tag", "write a `backendRef`"
     if networking.get("advertisedAddress"):
         yield "networking.advertisedAddress", "is gone", "give the Dataplane the address by which it is reached"
-    if (networking.get("gateway") or {}).get("type") == "BUILTIN":
+    yield from _of_proxy_of_gateway(networking.get("gateway") or {})
+    if (networking.get("transparentProxying") or {}).get("reachableServices"):
+        yield "networking.transparentProxying.reachableServices", "is by tags", "write `reachableBackends`"
+
+
+def _of_proxy_of_gateway(gateway: Mapping[str, Any]) -> Iterator[_Use]:
+    if gateway.get("type") == "BUILTIN":
         yield "networking.gateway", _NO_GATEWAYS, _DELEGATED
+    elif gateway.get("tags"):
+        yield "networking.gateway.tags", _NO_TAGS, _LABELLED
 
 
 _OF_KINDS: Final[Mapping[str, Callable[[Mapping[str, Any]], Iterator[_Use]]]] = MappingProxyType(
@@ -141,6 +182,7 @@ _OF_KINDS: Final[Mapping[str, Callable[[Mapping[str, Any]], Iterator[_Use]]]] = 
         "Mesh": _of_mesh,
         "Dataplane": _of_dataplane,
         "MeshService": _of_service,
+        "ExternalService": _of_service_outside,
         "MeshGateway": _of_gateway,
         "MeshGatewayRoute": _of_gateway,
         "VirtualOutbound": _of_names,
