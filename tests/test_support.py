@@ -134,6 +134,14 @@ def test_a_koguma_that_was_forked_is_killed_and_tells_that_it_was(tmp_path: Path
             process.check()
 
 
+def test_a_control_plane_that_does_not_become_ready_is_not_left_behind(tmp_path: Path) -> None:
+    control_plane = ControlPlane(tmp_path, "nonsense:")
+
+    with pytest.raises(Ended, match="there is no store 'nonsense:'"), control_plane:
+        raise AssertionError("nobody gets here")
+    assert control_plane._client.is_closed
+
+
 def test_a_failing_service_fails_as_often_as_it_was_told(service: HttpService) -> None:
     service.on("/flaky", failures=2, failure=500)
 

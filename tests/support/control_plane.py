@@ -71,7 +71,7 @@ class ControlPlane:
         self._running = RunningKoguma([KOGUMA, "run", "--store", self._store], self.log, self._settings)
         return self
 
-    def ready(self, within: float = 20) -> Self:
+    def ready(self, within: float = 60) -> Self:
         eventually(self._is_ready, within)
         return self
 
@@ -176,7 +176,11 @@ class ControlPlane:
         self._leaks.extend(f"{answer.url}: {leak}" for leak in of_answer)
 
     def __enter__(self) -> Self:
-        return self.start().ready()
+        try:
+            return self.start().ready()
+        except BaseException:
+            self.close()
+            raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
