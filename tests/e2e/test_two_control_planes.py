@@ -31,8 +31,7 @@ from tests.support.processes import Running
 from tests.support.services import HttpService
 from tests.support.waiting import eventually
 
-# tests/e2e/test_rolling_upgrade.py and tests/e2e/test_outage.py are shorter: the one stops control planes under steady
-# requests and edits, the other kills one.
+# tests/e2e/test_outage.py is shorter: it stops a control plane under steady requests.
 pytestmark = [pytest.mark.envoy, pytest.mark.long]
 
 STORES: Final[dict[str, Callable[[Path], str]]] = {

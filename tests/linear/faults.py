@@ -33,12 +33,19 @@ class ThreadedCable:
     def cut(self) -> None:
         self._loop.call_soon_threadsafe(self._cable.cut)
 
-    def fall_silent(self) -> None:
-        """Swallow everything for a while, and end what went through it."""
+    def swallow(self) -> None:
         self._loop.call_soon_threadsafe(self._cable.swallow)
-        time.sleep(SILENCE)  # how long it lasts is what is tried
+
+    def carry(self) -> None:
+        """End what was swallowed from, and carry again."""
         self._loop.call_soon_threadsafe(self._cable.cut)
         self._loop.call_soon_threadsafe(self._cable.carry)
+
+    def fall_silent(self) -> None:
+        """Swallow everything for a while, and end what went through it."""
+        self.swallow()
+        time.sleep(SILENCE)  # how long it lasts is what is tried
+        self.carry()
 
 
 @contextmanager
