@@ -164,7 +164,7 @@ def _address(address: ListenAddress, mode: int = 0) -> core.Address:
 
 
 def _dynamic_resources(proxy: EnvoyIdentity, control_plane: ControlPlane) -> envoy.BootstrapDynamicResources:
-    retry_policy = _retry_policy(_BACK_OFF_FROM_SEVERAL if control_plane.fallbacks else _BACK_OFF)
+    retry_policy = _retry_policy(_BACK_OFF_FROM_SEVERAL if _may_be_several(control_plane) else _BACK_OFF)
     service = core.GrpcService(
         envoy_grpc=core.GrpcServiceEnvoyGrpc(cluster_name=ADS_CLUSTER, retry_policy=retry_policy),
         initial_metadata=[core.HeaderValue(key="authorization", value=proxy.token)] if proxy.token else [],
@@ -176,6 +176,13 @@ def _dynamic_resources(proxy: EnvoyIdentity, control_plane: ControlPlane) -> env
         set_node_on_first_message_only=True,  # a node lists 500 extensions; else every ACK would carry 61 KB
     )
     return envoy.BootstrapDynamicResources(ads_config=ads, cds_config=_over_ads(), lds_config=_over_ads())
+
+
+def _may_be_several(control_plane: ControlPlane) -> bool:
+    """Whether there may be others, to which all come that lose one: a name can have several addresses."""
+    first = control_plane.address
+    is_name = not first.socket and not is_ip(first.host) and first.host != "localhost"
+    return is_name or bool(control_plane.fallbacks)
 
 
 def _retry_policy(interval: timedelta) -> core.RetryPolicy:

@@ -29,6 +29,7 @@ from tests.support.processes import Running
 from tests.support.waiting import eventually
 
 pytestmark = [
+    pytest.mark.timeout(600),  # both packages are built for the first test
     pytest.mark.long,
     pytest.mark.skipif(shutil.which("dpkg-deb") is None, reason="there is no dpkg here"),
 ]
@@ -231,7 +232,6 @@ def test_an_upgrade_keeps_settings(machine: Machine, packages: list[Path], newer
     assert settings.read_text() == "readOnly: true  # mine\n"
 
 
-@pytest.mark.timeout(600)
 def test_an_upgrade_and_the_way_back_keep_resources(machine: Machine, packages: list[Path], newer: list[Path]) -> None:
     """Also over a change of the tables that the version before is told to be able to live with."""
     steps = list[int]()

@@ -50,7 +50,7 @@ def export(  # noqa: PLR0913  # an option each
     """
     parameters = {"mesh": mesh, "at": "" if at is None else str(at), "reveal": "true" if secrets else ""}
     if write is not None:
-        _must_be_empty(write)
+        must_be_empty(write)
     with api.client() as client:
         given = {name: value for name, value in parameters.items() if value}
         answer = client.answer("/_export", ["resources", "revision", "hidden", "own"], **given)
@@ -58,7 +58,7 @@ def export(  # noqa: PLR0913  # an option each
         resource for resource in answer["resources"] if not (no_dataplanes and resource["type"] == "Dataplane")
     ]
     if write is not None:
-        _write(write, resources)
+        write_files(write, resources)
         data = {"folder": str(write), "resources": len(resources), "revision": answer["revision"]}
         text = f"{len(resources)} resources of revision {answer['revision']} are in {write}, without their history"
         reply(data, text, TextFormat.JSON if output is DataFormat.JSON else TextFormat.TEXT)
@@ -71,7 +71,7 @@ def export(  # noqa: PLR0913  # an option each
     warn_of("not exported, as they cannot be decrypted", answer.get("unreadable", ()))
 
 
-def _must_be_empty(folder: Path) -> None:
+def must_be_empty(folder: Path) -> None:
     """Files that are there already would be applied with those that are written."""
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise Problem(f"{folder} is there already, and no empty folder", "Name another one.")
@@ -85,7 +85,8 @@ def _file_name(mesh: Any) -> str:
     return name
 
 
-def _write(folder: Path, resources: Iterable[Mapping[str, Any]]) -> None:
+def write_files(folder: Path, resources: Iterable[Mapping[str, Any]]) -> None:
+    """Write a file for each mesh, for its owner alone."""
     by_mesh: dict[str, list[str]] = {}
     for resource in resources:
         name = resource["name"] if resource["type"] == "Mesh" else resource.get("mesh", _OF_NO_MESH)

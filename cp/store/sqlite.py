@@ -63,7 +63,7 @@ class SqliteStore:
         self._result = LookResult(frozenset({str(path.parent)}))
         self._writer, self._reader = DatabaseThread(path, "koguma-write"), DatabaseThread(path, "koguma-read")
         self.roster = SqliteRoster(path)
-        self._news, self._refusals = RevisionSignal(), WriteRefusals()
+        self._news, self._refusals = RevisionSignal(), WriteRefusals(self.revision)
         self._noticed = 0
         self._closed = False
         self._loop = asyncio.get_running_loop()
@@ -150,7 +150,10 @@ class SqliteStore:
         return lane
 
     async def _after(self, since: int) -> ChangeBatch | None:
-        return await self._open(self._reader).do(partial(self._batch, since=since))
+        batch = await self._open(self._reader).do(partial(self._batch, since=since))
+        if batch is not None:
+            self._refusals.note(batch.revision)
+        return batch
 
     def _write(
         self, writes: Sequence[Put | Delete], author: Author, fence: Fence | None, connection: Connection

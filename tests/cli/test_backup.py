@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,16 @@ from typing import Any
 import pytest
 
 from cp.model.document import Document
+from cp.model.made_here import MADE_HERE
 from cp.model.names import Key
+from cp.model.registration import OWNER
+from cp.model.secret_names import is_trust_record
+from cp.resources.rollout import ROLLOUT_KIND
 from cp.store.open import open_store
 from cp.store.port import Put
 from cp.store.sqlite import SqliteStore
 from tests.cli.conftest import Ended, Koguma
+from tests.random_mesh import mesh_of
 
 
 def named(name: str) -> Document:
@@ -341,18 +347,84 @@ def test_a_store_that_is_not_there_is_told_and_not_made(offline: Koguma, tmp_pat
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_is_copied_from_and_not_to(offline: Koguma, tmp_path: Path) -> None:
-    for name in ("mesh", "empty"):
-        (tmp_path / name).mkdir()
+def test_a_folder_of_which_something_cannot_be_read_is_not_copied(offline: Koguma, tmp_path: Path) -> None:
+    (tmp_path / "mesh").mkdir()
     (tmp_path / "mesh" / "mesh.yaml").write_text("type: Mesh\nname: default\n")
 
     copied = offline("store", "copy", f"dir:{tmp_path}/mesh", f"sqlite:///{tmp_path}/koguma.db")
     assert (copied.status, copied.lines[0].startswith("1 resources")) == (0, True)
-    refused = offline("store", "copy", f"sqlite:///{tmp_path}/koguma.db", f"dir:{tmp_path}/empty")
-    assert (refused.status, "koguma export" in refused.err) == (1, True)
     (tmp_path / "mesh" / "more.yaml").write_text("type: [")
     broken = offline("store", "copy", f"dir:{tmp_path}/mesh", f"sqlite:///{tmp_path}/other.db")
     assert (broken.status, "not all of it can be read" in broken.err) == (1, True)
+
+
+def in_default(kind: str, name: str, **fields: Any) -> Document:
+    return Document(Key(kind, "default", name), {"type": kind, "mesh": "default", "name": name, **fields})
+
+
+NETWORKING = {"address": "192.0.2.1", "inbound": [{"port": 8080, "tags": {"kuma.io/service": "web"}}]}
+BY_PEOPLE = [
+    named("default"),
+    in_default("Dataplane", "fixed", networking=NETWORKING),
+    in_default("Secret", "theirs", data="c2VjcmV0LW9mLXRoZWlycw=="),
+]
+BY_MACHINES = [
+    in_default("Dataplane", "web-1", networking=NETWORKING, labels={OWNER: "run-1"}),
+    in_default("Secret", "default.ca-builtin-key-ca-1", data="eA==", labels=dict(MADE_HERE)),
+]
+
+
+async def _write(url: str, documents: Sequence[Document]) -> None:
+    async with open_store(url) as store:
+        for document in documents:
+            await store.write(Put(document))
+
+
+def test_a_folder_and_the_store_beside_it_are_copied_to_and_back(
+    offline: Koguma, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, last = (f"sqlite:///{tmp_path}/{name}.db" for name in ("first", "last"))
+    folder, beside = tmp_path / "mesh", f"sqlite:///{tmp_path}/beside.db"
+    asyncio.run(_write(first, [*BY_PEOPLE, *BY_MACHINES]))
+    monkeypatch.setenv("KOGUMA_REGISTRATIONS", beside)
+
+    copies = [offline("store", "copy", *urls) for urls in ((first, f"dir:{folder}"), (f"dir:{folder}", last))]
+    assert [(ended.status, ended.err) for ended in copies] == [(0, "")] * 2
+    assert asyncio.run(_documents(first))[1] == asyncio.run(_documents(last))[1]
+    assert asyncio.run(_documents(beside))[1].keys() == {document.key for document in BY_MACHINES}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o600}
+    again = offline("store", "copy", first, f"dir:{folder}")
+    assert (again.status, "no empty folder" in again.err) == (1, True)
+
+
+def test_what_machines_write_is_not_copied_to_a_folder_alone(offline: Koguma, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/koguma.db"
+    asyncio.run(_write(url, [*BY_PEOPLE, *BY_MACHINES]))
+
+    refused = offline("store", "copy", url, f"dir:{tmp_path}/mesh")
+    assert (refused.status, "KOGUMA_REGISTRATIONS" in refused.err) == (1, True)
+    assert not (tmp_path / "mesh").exists()
+
+
+def test_rollouts_are_not_copied_to_a_folder(offline: Koguma, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/koguma.db"
+    asyncio.run(_write(url, [*BY_PEOPLE, in_default(ROLLOUT_KIND, "latest")]))
+
+    copied = offline("store", "copy", url, f"dir:{tmp_path}/mesh")
+    assert (copied.status, copied.lines[0].partition(" of")[0]) == (0, "3 resources")
+    assert copied.err == "Warning: not copied, as there are no rollouts in a folder: Rollout default/latest\n"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_random_meshes_are_in_a_folder_as_they_were(offline: Koguma, tmp_path: Path, seed: int) -> None:
+    """Not in the order of their names, which would decide between policies in files that say no age."""
+    documents = [document for document in mesh_of(seed).read() if not is_trust_record(document.key)]
+    url = f"sqlite:///{tmp_path}/koguma.db"
+    asyncio.run(_write(url, documents[::-1]))
+
+    ended = offline("store", "copy", url, f"dir:{tmp_path}/mesh")
+    assert (ended.status, ended.err) == (0, "")
+    assert asyncio.run(_documents(f"dir:{tmp_path}/mesh"))[1] == asyncio.run(_documents(url))[1]
 
 
 def test_a_store_in_memory_is_not_copied(offline: Koguma, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -31,8 +32,7 @@ from tests.support.processes import Running
 from tests.support.services import HttpService
 from tests.support.waiting import eventually
 
-# tests/e2e/test_rolling_upgrade.py and tests/e2e/test_outage.py are shorter: the one stops control planes under steady
-# requests and edits, the other kills one.
+# tests/e2e/test_outage.py is shorter: it stops a control plane under steady requests.
 pytestmark = [pytest.mark.envoy, pytest.mark.long]
 
 STORES: Final[dict[str, Callable[[Path], str]]] = {
@@ -59,16 +59,40 @@ class Instances:
     planes: list[ControlPlane]
     agents: dict[str, Running] = field(default_factory=dict)
     proxies: dict[str, Proxy] = field(default_factory=dict)
+    name: str = ""
+    """A name of both, if proxies know them by that."""
 
     @property
     def addresses(self) -> str:
         return ",".join(plane.api.url for plane in self.planes)
 
+    @property
+    def address_for_proxies(self) -> str:
+        return f"http://{self.name}:{self.planes[0].api.port}" if self.name else self.addresses
+
+    @property
+    def surroundings(self) -> list[str]:
+        """The beginning of a command that runs where the name has the addresses of both."""
+        if not self.name:
+            return []
+        lines = [f"{plane.ads.host} {self.name}\n" for plane in self.planes]
+        (hosts := self.folder / "hosts").write_text("".join(lines))
+        return ["unshare", "--mount", "sh", "-c", f'mount --bind {hosts} /etc/hosts && exec "$@"', "sh"]
+
     def run(self, proxy: Proxy) -> Proxy:
         """Run it as an operator does."""
         (file := self.folder / f"{proxy.name}.yaml").write_text(yaml.safe_dump(proxy.document))
-        command = [str(KOGUMA), "dp", "run", "--dataplane-file", str(file), "--envoy-path", str(envoy_binary())]
-        options = ("--cp-address", self.addresses, "--drain-time", "1s")
+        command = [
+            *self.surroundings,
+            str(KOGUMA),
+            "dp",
+            "run",
+            "--dataplane-file",
+            str(file),
+            "--envoy-path",
+            str(envoy_binary()),
+        ]
+        options = ("--cp-address", self.address_for_proxies, "--drain-time", "1s")
         agent = Running([*command, *options], self.folder / f"{proxy.name}.log")
         self.agents[proxy.name] = self.stack.enter_context(agent)
         self.proxies[proxy.name] = proxy
@@ -200,6 +224,26 @@ def goes_on(traffic: Traffic, steady: Calls) -> None:
     """Until some more requests and edits have been made."""
     requests, edits = len(traffic.outcomes) + 20, steady.answers["stored"] + 4
     eventually(lambda: len(traffic.outcomes) > requests and steady.answers["stored"] > edits, START)
+
+
+@pytest.mark.skipif(os.getuid() != 0 or shutil.which("unshare") is None, reason="only root has names of its own")
+def test_proxies_that_know_a_name_with_several_addresses_go_to_the_other_one(tmp_path: Path) -> None:
+    store, port, admin = shared_postgres().new_url(), free_port(new_host()), new_host()
+    names = {"KUMA_API_SERVER_HTTP_PORT": str(free_port(new_host())), "KOGUMA_API_HOSTS": "control-planes.example"}
+    with ExitStack() as stack:
+        planes = [stack.enter_context(plane(tmp_path / name, store, port, admin, **names)) for name in ("one", "two")]
+        planes[0].apply(MESH, mesh_service("backend"), timeout(9000))
+        instances = Instances(tmp_path, stack, planes, name=names["KOGUMA_API_HOSTS"])
+        with_proxies(instances)
+        eventually(lambda: instances.all_in_sync_with(*planes), START)
+        killed, left = sorted(planes, key=lambda plane: plane.metrics()[IN_SYNC], reverse=True)
+        with Traffic(instances.proxies["client-0"].outbound()) as traffic:
+            killed.kill()
+            eventually(lambda: instances.all_in_sync_with(left), START)
+            in_force(instances, left, 5000)
+            late = instances.client("late")
+            eventually(partial(instances.serving, late.name), START)
+        assert traffic.failures == []
 
 
 def test_control_planes_with_a_folder_each_share_what_proxies_register(tmp_path: Path) -> None:

@@ -20,6 +20,11 @@ from tests.support.waiting import eventually
 SILENCE: Final = 1.0
 """Seconds for which a cable swallows what goes through it."""
 
+PATIENCE: Final = 10.0
+"""Seconds within which somebody writes, as clients do all the time."""
+
+_COMMIT: Final = b"COMMIT;"
+
 Fault = Callable[[], None]
 
 
@@ -33,12 +38,34 @@ class ThreadedCable:
     def cut(self) -> None:
         self._loop.call_soon_threadsafe(self._cable.cut)
 
-    def fall_silent(self) -> None:
-        """Swallow everything for a while, and end what went through it."""
+    def cut_off_a_commit(self, *, arrives: bool) -> None:
+        """Cut it when the next transaction is to be committed, before or after the server is told so."""
+        is_cut = threading.Event()
+
+        def cut(said: bytes) -> None:
+            if _COMMIT in said and not is_cut.is_set():
+                self._cable.cut()
+                is_cut.set()
+
+        if arrives:
+            self._cable.after_sending = cut
+        else:
+            self._cable.before_sending = cut
+        is_cut.wait(PATIENCE)  # where nobody writes, there is nothing to cut off
+
+    def swallow(self) -> None:
         self._loop.call_soon_threadsafe(self._cable.swallow)
-        time.sleep(SILENCE)  # how long it lasts is what is tried
+
+    def carry(self) -> None:
+        """End what was swallowed from, and carry again."""
         self._loop.call_soon_threadsafe(self._cable.cut)
         self._loop.call_soon_threadsafe(self._cable.carry)
+
+    def fall_silent(self) -> None:
+        """Swallow everything for a while, and end what went through it."""
+        self.swallow()
+        time.sleep(SILENCE)  # how long it lasts is what is tried
+        self.carry()
 
 
 @contextmanager
@@ -78,6 +105,8 @@ def faults_of(
         faults |= {
             "cable cut": lambda: chance.choice(cables).cut(),
             "cable silent": lambda: chance.choice(cables).fall_silent(),
+            "commit cut off": lambda: chance.choice(cables).cut_off_a_commit(arrives=True),
+            "commit not told": lambda: chance.choice(cables).cut_off_a_commit(arrives=False),
         }
     return {name: _until_ready(fault, control_planes) for name, fault in faults.items()}
 

@@ -6,8 +6,6 @@ import asyncio
 import os
 import random
 import re
-import shutil
-import subprocess
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -15,7 +13,6 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -60,7 +57,14 @@ from tests.store.harness import (
 )
 from tests.support.cable import Cable, cable_to
 from tests.support.loopback import Address, new_address
-from tests.support.postgres import FAST, PostgresServer, needs_postgres, postgres_server, shared_postgres
+from tests.support.postgres import (
+    FAST,
+    PostgresServer,
+    database_on_small_disk,
+    needs_postgres,
+    postgres_server,
+    shared_postgres,
+)
 from tests.support.waiting import eventually_on_loop
 
 STEPS = migrations("postgres")
@@ -873,20 +877,13 @@ def test_a_write_that_the_end_of_the_store_overtakes_is_told_to_be_uncertain(
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A folder with room for a database and little more, which the server may enter."""
+def small_url() -> Iterator[str]:
+    """A database on a disk with room for it and little more."""
     needs_postgres()
-    folder = shared_postgres().folder / f"small-{tmp_path.name}"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=24m,mode=777", "tmpfs", str(folder)]
-    if os.getuid() != 0 or shutil.which("mount") is None or subprocess.run(mount, check=False).returncode != 0:
-        pytest.skip("only root can make a disk that is soon full")
-    (folder / "space").mkdir()
-    shutil.chown(folder / "space", 65534, 65534)
-    try:
-        yield folder / "space"
-    finally:
-        subprocess.run(["umount", "-l", str(folder)], check=True)
+    with database_on_small_disk(shared_postgres()) as name:
+        if name is None:
+            pytest.skip("only root can make a disk that is soon full")
+        yield shared_postgres().url(name)
 
 
 async def fill(store: PostgresStore) -> int:
@@ -900,13 +897,9 @@ async def fill(store: PostgresStore) -> int:
     raise AssertionError
 
 
-def test_a_full_disk_refuses_the_write_and_nothing_else(small_disk: Path) -> None:
-    server, name = shared_postgres(), f"full_{os.getpid()}"
-    server.execute(f"CREATE TABLESPACE {name} LOCATION '{small_disk}'", "postgres")
-    server.execute(f"CREATE DATABASE {name} TEMPLATE template0 ENCODING 'UTF8' TABLESPACE {name}", "postgres")
-
+def test_a_full_disk_refuses_the_write_and_nothing_else(small_url: str) -> None:
     async def scenario() -> None:
-        async with opened(server.url(name)) as store:
+        async with opened(small_url) as store:
             written = await fill(store)
             contents = await store.read()
             assert contents.revision == written == len(contents.stored) > 0
@@ -914,8 +907,6 @@ def test_a_full_disk_refuses_the_write_and_nothing_else(small_disk: Path) -> Non
             assert len(await changes(store, 0, until=written)) == written
 
     run(scenario())
-    server.execute(f"DROP DATABASE {name} WITH (FORCE)", "postgres")
-    server.execute(f"DROP TABLESPACE {name}", "postgres")
 
 
 # --- it says what is wrong ----------------------------------------------------------------------------------------

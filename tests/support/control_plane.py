@@ -40,7 +40,7 @@ class ControlPlane:
     def __init__(self, folder: Path, store: str = "memory:", host: str = "", **settings: str) -> None:
         host = host or new_host()
         self.ads = Address(host, free_port(host))
-        self.api = Address(host, free_port(host))
+        self.api = Address(host, int(settings.get("KUMA_API_SERVER_HTTP_PORT") or free_port(host)))
         self.diagnostics = Address(host, free_port(host))
         self.log = folder / "control-plane.log"
         self._store = store

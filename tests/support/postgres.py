@@ -7,6 +7,7 @@ import atexit
 import os
 import shutil
 import signal
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -184,6 +185,28 @@ def postgres_server(
             yield server
         finally:
             server.stop()
+
+
+@contextmanager
+def database_on_small_disk(server: PostgresServer, size: str = "24m") -> Iterator[str | None]:
+    """The name of an empty database with room for little more; None where no disk can be made, which only root can."""
+    name = f"full_{os.getpid()}"
+    folder = server.folder / name
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size},mode=777", "tmpfs", str(folder)]
+    if os.getuid() != 0 or shutil.which("mount") is None or subprocess.run(mount, check=False).returncode != 0:
+        yield None
+        return
+    (space := folder / "space").mkdir()
+    shutil.chown(space, NOBODY, NOBODY)
+    try:
+        server.execute(f"CREATE TABLESPACE {name} LOCATION '{space}'", "postgres")
+        server.execute(f"CREATE DATABASE {name} TEMPLATE template0 ENCODING 'UTF8' TABLESPACE {name}", "postgres")
+        yield name
+        server.execute(f"DROP DATABASE {name} WITH (FORCE)", "postgres")
+        server.execute(f"DROP TABLESPACE {name}", "postgres")
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
 @cache

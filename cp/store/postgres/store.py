@@ -81,7 +81,7 @@ class PostgresStore:
         self._kept_age = kept_age
         self._timeline = Timeline()
         self.roster = PostgresRoster(self._ask)
-        self._news, self._refusals = RevisionSignal(), WriteRefusals()
+        self._news, self._refusals = RevisionSignal(), WriteRefusals(self.revision)
         self._contact = Contact(clock)
         self._listener = RevisionListener(database, self._look, self._news, self._contact, backstop)
         self._stack = AsyncExitStack()
@@ -302,6 +302,7 @@ class PostgresStore:
         if answered != number or not head.oldest <= since <= head.revision:
             raise Outdated(since, head.oldest, head.revision)
         reader.given_at = losses
+        self._refusals.note(head.revision)
         if since == head.revision:
             self._contact.note_reader(reader)
             return None
