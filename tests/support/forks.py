@@ -17,6 +17,12 @@ _FORKS: Final = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(["cp.cli.main", "cp.app"])
 
 
+def is_on_another_machine() -> bool:
+    """Whether this thread has entered the network of a machine that a test has made, where no fork would be."""
+    here, process = Path("/proc/thread-self/ns/net"), Path("/proc/self/ns/net")
+    return here.exists() and here.readlink() != process.readlink()
+
+
 class Fork:
     """A running `koguma`, spoken to as if `subprocess.Popen` had started it."""
 

@@ -10,7 +10,7 @@ from typing import Final, Self
 
 import psutil
 
-from tests.support.forks import Fork
+from tests.support.forks import Fork, is_on_another_machine
 from tests.support.leaks import leaks
 
 GRACE: Final = 10.0
@@ -111,5 +111,7 @@ class Running:
 class RunningKoguma(Running):
     """A `koguma` that need not import anything first."""
 
-    def _started(self, env: Mapping[str, str], cwd: Path | None) -> Fork:
+    def _started(self, env: Mapping[str, str], cwd: Path | None) -> subprocess.Popen[bytes] | Fork:
+        if is_on_another_machine():
+            return super()._started(env, cwd)
         return Fork(self.command, self.log, env, cwd)
