@@ -263,6 +263,10 @@ class Stream:
         return request or b""
 
     async def _exchange(self, context: Context) -> None:
+        with suppress(grpc.aio.InternalError):  # the client has gone, as the reader will see
+            # Not with the first response: if that is cancelled on its way, gRPC sends the metadata again beside the
+            # status, which fails, and the client is never told that the stream has ended.
+            await context.send_initial_metadata(())
         self._receive(self._take_first_request())
         self._wake.set()
         # Whichever of the two ends first, by the client's or by our decision, ends the other.

@@ -292,6 +292,23 @@ def test_a_stream_ends_when_the_key_is_removed() -> None:
     played(play)
 
 
+def is_writing(stream: Stream) -> bool:
+    """Whether it has taken what there is and has not sent all of it."""
+    return stream._published is not None and not stream._outbox and stream._recently_sent > 0
+
+
+def test_a_stream_ends_also_while_its_first_response_is_on_its_way() -> None:
+    async def play(scene: Scene) -> None:
+        scene.publish(WEB, "x" * (3 << 20))  # more than goes to a client that does not read
+        async with Proxy(scene.server.port, WEB, bearing(GOOD)) as proxy:
+            await proxy.ask(CLUSTER)
+            await eventually_on_loop(lambda: [stream for stream in scene.server._streams if is_writing(stream)])
+            await scene.write(without=[Key("Secret", "default", "dataplane-token-signing-key-default-1")])
+            assert (await proxy.end())[0] == UNAUTHENTICATED
+
+    played(play)
+
+
 def test_nothing_is_sent_any_more_once_the_world_says_that_the_token_is_revoked() -> None:
     async def play(scene: Scene) -> None:
         async with Proxy(scene.server.port, WEB, bearing(GOOD)) as proxy:
@@ -330,6 +347,9 @@ class SlowClient:
         if not self._requests:
             await asyncio.Event().wait()
         return self._requests.pop(0)
+
+    async def send_initial_metadata(self, _: object) -> None:
+        pass
 
     async def write(self, response: bytes) -> None:
         self.written.append(response)

@@ -34,6 +34,9 @@ class Gone:
             await asyncio.Event().wait()
         return self._requests.pop()
 
+    async def send_initial_metadata(self, _: object) -> None:
+        raise grpc.aio.InternalError("the operation failed")
+
     async def write(self, _: bytes) -> None:
         raise grpc.aio.InternalError("the operation failed")
 
