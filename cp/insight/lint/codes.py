@@ -153,6 +153,9 @@ CATALOGUE: Final[Mapping[str, FindingCode]] = MappingProxyType(
             _WARNING, "inbounds of several services, or Dataplanes, gateways among them, have one address and port"
         ),
         "deprecated": FindingCode(_WARNING, "something that still works, and should be written otherwise"),
+        "prefer-gateway": FindingCode(
+            _WARNING, "a policy selects builtin gateways by something else than their MeshGateway"
+        ),
         "authority-ends": FindingCode(
             _WARNING, "the authority of a mesh ends soon, and with it the certificates of its proxies"
         ),
@@ -189,9 +192,6 @@ CATALOGUE: Final[Mapping[str, FindingCode]] = MappingProxyType(
         ),
         "read-by-proxies": FindingCode(
             _INFO, "a file of an ExternalService is read by the proxies, where Kuma's control plane reads its own"
-        ),
-        "prefer-gateway": FindingCode(
-            _INFO, "a policy selects builtin gateways by something else than their MeshGateway"
         ),
         "no-outbounds": FindingCode(_INFO, "the workload of a Dataplane can call nobody through its proxy"),
         "no-dataplanes": FindingCode(_INFO, "a mesh without Dataplanes: what concerns proxies is not judged"),
