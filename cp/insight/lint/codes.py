@@ -103,6 +103,9 @@ CATALOGUE: Final[Mapping[str, FindingCode]] = MappingProxyType(
             _WARNING, "a value for a service whose routes all lead to others, or to which only routes of others lead"
         ),
         "no-meaning": FindingCode(_WARNING, "a field, or a route, without a meaning for the protocol that is spoken"),
+        "backend-not-http": FindingCode(
+            _WARNING, "a backend of a MeshHTTPRoute is a service that is not said to speak HTTP"
+        ),
         "shadowed-route": FindingCode(_WARNING, "a MeshHTTPRoute takes the place of a MeshTCPRoute"),
         "gateway-without-proxy": FindingCode(
             _WARNING, "a MeshGateway configures no Dataplane, so nobody can reach its listeners"

@@ -9,6 +9,7 @@ from typing import Final, TypeAlias
 from cp.insight.lint import (
     addresses,
     authorities,
+    backends,
     clients,
     conditional,
     elsewhere,
@@ -50,7 +51,8 @@ RULES: Final[tuple[Rule, ...]] = (
     failed.failed,
     clients.too_many,
     targets.targets,
-    targets.backends,
+    backends.backends,
+    backends.rewrites,
     references.references,
     routes.unreachable,
     routes.repeated,
@@ -94,7 +96,7 @@ RULES: Final[tuple[Rule, ...]] = (
 
 _IDLE: Final = (NO_EFFECT, NO_EFFECT_OF_ITEM)
 _OF_VALUES: Final = frozenset(
-    {"hidden-by-route", "hostname-not-taken", "no-meaning", "routed-elsewhere", "unreachable-route"}
+    {"backend-not-http", "hidden-by-route", "hostname-not-taken", "no-meaning", "routed-elsewhere", "unreachable-route"}
 )
 """Findings about single values of an item."""
 
