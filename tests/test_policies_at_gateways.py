@@ -180,3 +180,37 @@ spec:
     narrower = f'{listeners}    - {{port: 80, protocol: HTTP, hostname: "*.example", tags: {{at: most}}}}\n'
 
     assert edge.changed(edited(edge.world, narrower)) == {TABLE, PORT}
+
+
+OF_WEB: Final = """
+type: MeshTimeout
+mesh: default
+name: of-web
+spec:
+  targetRef: {kind: Mesh}
+  to:
+    - {targetRef: {kind: MeshService, name: web}, default: {http: {requestTimeout: 3s}}}
+"""
+OF_A_ROUTE: Final = """
+    - {targetRef: {kind: MeshHTTPRoute, name: another}, default: {http: {requestTimeout: 4s}}}
+"""
+OF_THE_MESH: Final = """
+    - {targetRef: {kind: Mesh}, default: {http: {requestTimeout: 5s}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("port", "items", "holds"),
+    [
+        ("", "", True),
+        ("", OF_A_ROUTE, False),
+        (", port: 80", OF_A_ROUTE, True),
+        ("", OF_A_ROUTE + OF_THE_MESH, True),
+    ],
+)
+def test_an_item_for_a_service_beside_one_for_a_route_is_not_for_the_tag(port: str, items: str, holds: bool) -> None:
+    backend = "{kind: MeshService, name: web, port: 80}"
+    edge = Edge()
+    edge.changed(world_of(EDGE.replace(backend, f"{{kind: MeshService, name: web{port}}}", 1)))
+
+    assert (TABLE in edge.changed(edited(edge.world, OF_WEB + items.lstrip("\n")))) is holds

@@ -44,7 +44,7 @@ from cp.model.violation import Finding
 from cp.policies import Policies, discover
 from cp.resources.kinds import Kinds
 from cp.resources.redaction import redacted
-from cp.resources.rollout import ROLLOUT_KIND
+from cp.resources.rollout import ROLLOUT_KIND, is_step
 from cp.resources.world import World
 from cp.store.past import RecentPast, whole_writes
 from cp.store.port import ChangeNote
@@ -62,13 +62,32 @@ _MOST_READ: Final = 2000
 
 
 @dataclass(frozen=True, slots=True)
+class WantedChanges:
+    """Which changes are wanted besides those that people make."""
+
+    registrations: bool
+    steps: bool
+    """Those that say how far a rollout has come."""
+
+    def lacks_registration(self, change: ChangeNote) -> bool:
+        return not self.registrations and is_registration(change.author.origin)
+
+    def lacks_step(self, change: ChangeNote) -> bool:
+        return not self.steps and is_step(change.key, change.author.origin)
+
+
+PEOPLE_ALONE: Final = WantedChanges(registrations=False, steps=False)
+
+
+@dataclass(frozen=True, slots=True)
 class HistoryPage:
     """Changes, newest first, and the revision of the last one that was read for them."""
 
     changes: Sequence[ChangeNote]
     end: int
     is_last: bool
-    left_out: int
+    registrations_left_out: int
+    steps_left_out: int
 
 
 class PastHandler:
@@ -86,19 +105,21 @@ class PastHandler:
         yield Route("/_diff/plan", self.plan)
 
     async def history(self, request: Request) -> Response:
-        """The newest changes of one resource or of all, without registrations if they are not wanted."""
+        """The newest changes of one resource or of all, without registrations and steps that are not wanted."""
         caller, key, store = caller_of(request), _key(request), self._api.store
         if key is not None:
             caller.must_read_key(key)
         before, size = revision_of(request, "before"), size_of(request)
-        work, leaves_out = self._api.works.resources, not _wants_registrations(request)
-        page = await work.wait(request, partial(history_page, self._api, key, size, before, leaves_out=leaves_out))
+        work = self._api.works.resources
+        wanted = WantedChanges(_is_wanted(request, "registrations"), _is_wanted(request, "rollouts"))
+        page = await work.wait(request, partial(history_page, self._api, key, size, before, wanted))
         oldest, newest = await store.oldest(), await store.revision()
         following = None if page.is_last or page.end <= oldest + 1 else page.end
 
         def answer(checkpoint: Checkpoint) -> dict[str, Any]:
             items = [_change(change) for change in checked(page.changes, checkpoint) if caller.may_read_key(change.key)]
-            return {"items": items, "newest": newest, "oldest": oldest, "next": following, "leftOut": page.left_out}
+            left_out = {"leftOut": page.registrations_left_out, "stepsLeftOut": page.steps_left_out}
+            return {"items": items, "newest": newest, "oldest": oldest, "next": following, **left_out}
 
         return await work.json(request, answer)
 
@@ -197,21 +218,22 @@ class PastHandler:
 
 
 async def history_page(
-    api: Collaborators, key: Key | None, size: int, before: int | None, *, leaves_out: bool
+    api: Collaborators, key: Key | None, size: int, before: int | None, wanted: WantedChanges
 ) -> HistoryPage:
-    """So many of the newest changes, with registrations or without. There may be fewer if most are left out."""
+    """So many of the newest changes that are wanted. There may be fewer if most are left out."""
     changes: list[ChangeNote] = []
-    left_out = 0
+    registrations = steps = 0
     async with api.reading:
-        while len(changes) < size and left_out < _MOST_READ:
+        while len(changes) < size and registrations + steps < _MOST_READ:
             part = await whole_writes(partial(api.store.log, key), min(_AT_ONCE, size - len(changes)), before)
-            kept = [change for change in part if not (leaves_out and is_registration(change.author.origin))]
+            kept = [change for change in part if not (wanted.lacks_registration(change) or wanted.lacks_step(change))]
             if not part or (changes and len(changes) + len(kept) > size):
-                return HistoryPage(changes, before or 0, is_last=not part, left_out=left_out)
+                return HistoryPage(changes, before or 0, not part, registrations, steps)
             changes += kept
-            left_out += len(part) - len(kept)
+            registrations += sum(map(wanted.lacks_registration, part))
+            steps += sum(map(wanted.lacks_step, part))
             before = part[-1].revision
-    return HistoryPage(changes, before or 0, is_last=False, left_out=left_out)
+    return HistoryPage(changes, before or 0, is_last=False, registrations_left_out=registrations, steps_left_out=steps)
 
 
 def _must_have_been(mesh: str, past: RecentPast, caller: ApiCaller) -> None:
@@ -240,10 +262,10 @@ def size_of(request: Request) -> int:
     return size
 
 
-def _wants_registrations(request: Request) -> bool:
-    text = request.query_params.get("registrations", "true")
+def _is_wanted(request: Request, sort: str) -> bool:
+    text = request.query_params.get(sort, "true")
     if text not in {"true", "false"}:
-        raise bad_request("registrations", f"`{shortened(text)}` is neither `true` nor `false`")
+        raise bad_request(sort, f"`{shortened(text)}` is neither `true` nor `false`")
     return text == "true"
 
 

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Final
 
 from cp.model.registration import is_registration
+from cp.resources.rollout import is_step
 from cp.store.past import whole_writes
 from cp.store.port import ChangeNote, Store
 
@@ -17,7 +18,7 @@ _KEPT: Final = 1000
 
 
 class RecentChanges:
-    """Without what proxies do that register, get ready and go: the fleet tells of those."""
+    """Without what proxies do that register, get ready and go, of which the fleet tells, and steps of rollouts."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -66,6 +67,10 @@ class RecentChanges:
         """Changes that follow those that are known, newest first. Those up to a revision may be missing."""
         if since > self.newest:
             self._oldest = since
-        self._changes.extend(change for change in reversed(changes) if not is_registration(change.author.origin))
+        self._changes.extend(filter(_is_of_people, reversed(changes)))
         while len(self._changes) > _KEPT:
             self._oldest = max(self._oldest, self._changes.popleft().revision)
+
+
+def _is_of_people(change: ChangeNote) -> bool:
+    return not (is_registration(change.author.origin) or is_step(change.key, change.author.origin))

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from cp.api.caller import ApiCaller, caller_of
 from cp.api.collaborators import Collaborators
 from cp.api.delivery_data import moment
-from cp.api.past import history_page, size_of
+from cp.api.past import PEOPLE_ALONE, history_page, size_of
 from cp.api.revisions import revision_of
 from cp.api.write_data import write_data
 from cp.model.checkpoint import Checkpoint, checked
@@ -32,10 +32,10 @@ class TimelineHandler:
         self._api = collaborators
 
     async def __call__(self, request: Request) -> Response:
-        """The newest writes, without registrations; `?before=REVISION` and `&size=20` for those before."""
+        """The newest writes of people; `?before=REVISION` and `&size=20` for those before."""
         caller, before, size = caller_of(request), revision_of(request, "before"), size_of(request)
         work, questions = self._api.works.resources, self._api.works.questions
-        page = await work.wait(request, partial(history_page, self._api, None, _READ, before, leaves_out=True))
+        page = await work.wait(request, partial(history_page, self._api, None, _READ, before, PEOPLE_ALONE))
         shown, last = _of_writes(page.changes, size)
         readable = await work.do(request, partial(_readable, shown, caller))
         revisions = {change.revision for change in readable}

@@ -207,6 +207,7 @@ ANSWERS: Final[Mapping[Words, CommandAnswer]] = {
         ("next", "number or null", "the revision for `--before`"),
         ("oldest", "number", "the oldest revision to go back to"),
         ("leftOut", "number", "changes of proxies that are not among them"),
+        ("stepsLeftOut", "number", "changes that say how far a rollout has come and are not among them"),
         page=_API,
     ),
     ("diff",): _object(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Final
 
@@ -28,6 +29,7 @@ _NOTHING: Final = "(none)"
 _SECONDS: Final = len("2026-01-31T12:30:15")
 _PARAMETERS: Final = ("from", "to", "mesh")
 _ROLLOUT: Final = "Rollout"
+_LEFT_OUT: Final = ("leftOut", "stepsLeftOut")
 _DATAPLANE: Final = frozenset({"dataplane", "dataplanes", "Dataplane"})
 
 Type = Annotated[str | None, typer.Argument(metavar="TYPE", help="The type of one resource, with its NAME.")]
@@ -88,6 +90,7 @@ def history(  # noqa: PLR0913  # an option each
     """Show who changed what, and when: of one resource, or of all. The newest change comes first.
 
     Registrations, by which proxies come, become ready and go, are left out unless you ask for them or name a resource.
+    Tables leave out the steps of rollouts too, unless you name one.
     """
     if (type_ is None) != (name is None):
         raise Problem("a resource has a TYPE and a NAME", "Give both, or none for all resources.", status=2)
@@ -97,6 +100,8 @@ def history(  # noqa: PLR0913  # an option each
         parameters |= {"type": kind.name, "mesh": "" if kind.is_global else mesh, "name": name}
     if type_ is None and not registrations:
         parameters["registrations"] = "false"
+    if type_ is None and not output.is_data:
+        parameters["rollouts"] = "false"
     with api.client() as client:
         page = _history_page(client, size, parameters)
     if output.is_data:
@@ -111,11 +116,16 @@ def history(  # noqa: PLR0913  # an option each
 def _history_page(client: Client, size: int, parameters: Mapping[str, str]) -> Data:
     """So many changes, in as many answers as it takes: one is short where most of what was read is left out."""
     page = _part(client, parameters)
-    items, left_out = list(page["items"]), page.get("leftOut", 0)
-    while len(items) < size and page["next"] is not None and page.get("leftOut", 0):
+    items, counts = list(page["items"]), Counter(_left_out_of(page))
+    while len(items) < size and page["next"] is not None and any(_left_out_of(page).values()):
         page = _part(client, {**parameters, "size": str(size - len(items)), "before": str(page["next"])})
-        items, left_out = [*items, *page["items"]], left_out + page.get("leftOut", 0)
-    return {**page, "items": items, "leftOut": left_out}
+        items, counts = [*items, *page["items"]], counts + Counter(_left_out_of(page))
+    return {**page, "items": items, **{name: counts[name] for name in _LEFT_OUT}}
+
+
+def _left_out_of(page: Data) -> Mapping[str, int]:
+    """How many changes of each sort are left out; a control plane may be too old to know of one."""
+    return {name: page.get(name, 0) for name in _LEFT_OUT}
 
 
 def _part(client: Client, parameters: Mapping[str, str]) -> Data:
@@ -235,10 +245,14 @@ def _row(change: Data) -> tuple[str, ...]:
 
 
 def _end_of(page: Data) -> str:
-    if left_out := page["leftOut"]:
-        note = f"{left_out} {'change' if left_out == 1 else 'changes'} of proxies that came or went left out: "
-        return f"{note}--registrations shows them.\n{_further(page)}"
-    return _further(page)
+    lines = []
+    if count := page["leftOut"]:
+        whose = f"{count} {'change' if count == 1 else 'changes'} of proxies that came or went"
+        lines.append(f"{whose} left out: --registrations shows them.")
+    if count := page["stepsLeftOut"]:
+        steps = f"{count} {'step' if count == 1 else 'steps'} of rollouts"
+        lines.append(f"{steps} left out: koguma history rollout latest, and -o json, show them.")
+    return "\n".join([*lines, _further(page)])
 
 
 def _further(page: Data) -> str:

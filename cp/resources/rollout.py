@@ -26,6 +26,7 @@ RolloutState: TypeAlias = Literal["Going", "Holding", "Paused", "Done", "RolledB
 UNDER_WAY: Final = frozenset({"Going", "Holding", "Paused"})
 LATEST: Final = "latest"
 ROLLOUT_KIND: Final = "Rollout"
+_STEP: Final = "rollout"
 
 
 class RolledResource(Schema, frozen=True, kw_only=True):
@@ -95,6 +96,20 @@ class RolloutSpec(Schema, frozen=True, kw_only=True):
 
 def rollout_key(mesh: str) -> Key:
     return Key(ROLLOUT_KIND, mesh, LATEST)
+
+
+def step_origin(number: int) -> str:
+    """The origin of what the control plane writes on the way of a rollout."""
+    return f"{_STEP} {number}"
+
+
+def is_step(key: Key, origin: str) -> bool:
+    """Whether a change of a resource says how far a rollout has come.
+
+    Who begins, pauses or ends one comes another way, and what the rollout stores at its end is no Rollout.
+    """
+    way, _, number = origin.partition(" ")
+    return key.type == ROLLOUT_KIND and way == _STEP and number.isdecimal()
 
 
 def rollout_document(mesh: str, spec: RolloutSpec) -> Document:

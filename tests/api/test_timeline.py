@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 
 from cp.access.rights_file import rights_of
 from cp.api.authentication import AccessControl
+from cp.api.recent_changes import RecentChanges
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.model.registration import WAY
+from cp.resources.rollout import rollout_key, step_origin
 from cp.resources.world import World
 from cp.serving.delivery import ChangeReach
 from cp.store.port import Author, Put
@@ -132,3 +134,62 @@ def test_writes_are_counted_and_not_their_resources(start: Unit) -> None:
     assert [(item["revision"], len(item["resources"])) for item in page["items"]] == [(3, 30), (2, 30)]
     assert page["next"] == 2
     assert [item["revision"] for item in api.get("/_changes?size=2&before=2").json()["items"]] == [1]
+
+
+def rollout_at(step: int) -> Put:
+    key = rollout_key("default")
+    return Put(Document(key, {"type": key.type, "mesh": key.mesh, "name": key.name, "spec": {"step": step}}))
+
+
+def rolled_out(api: Api) -> None:
+    """A rollout that somebody begins and pauses, that takes two steps, and that ends: revisions 1 to 5."""
+    jane = Author("jane", "apply from 192.0.2.7")
+    api.run(api.store.write(rollout_at(0), author=jane))
+    api.run(api.store.write(rollout_at(1), author=Author("control plane", step_origin(1))))
+    api.run(api.store.write(rollout_at(2), author=Author("jane", "rollout pause from 192.0.2.7")))
+    api.run(api.store.write(rollout_at(3), author=Author("control plane", step_origin(1))))
+    api.run(api.store.write(timeout_of("a"), rollout_at(4), author=Author(jane.name, step_origin(1))))
+
+
+def test_steps_of_a_rollout_are_left_out_of_the_timeline_and_what_people_do_with_it_is_not(start: Unit) -> None:
+    api = api_of(start, Reaching())
+    rolled_out(api)
+
+    items = api.get("/_changes").json()["items"]
+
+    assert [item["revision"] for item in items] == [5, 3, 1]
+    assert [(each["type"], each["name"]) for each in items[0]["resources"]] == [("MeshTimeout", "a")]
+    assert (items[0]["author"], items[0]["origin"]) == ("jane", "rollout 1")
+    assert [each["type"] for item in items[1:] for each in item["resources"]] == ["Rollout", "Rollout"]
+
+
+def test_the_history_leaves_out_the_same_where_it_is_asked_to_and_counts_it(start: Unit) -> None:
+    api = api_of(start, Reaching())
+    rolled_out(api)
+
+    whole = api.get("/_history").json()
+    without = api.get("/_history?rollouts=false").json()
+
+    assert [item["revision"] for item in whole["items"]] == [5, 5, 4, 3, 2, 1]
+    assert [(item["revision"], item["type"]) for item in without["items"]] == [
+        (5, "MeshTimeout"),
+        (3, "Rollout"),
+        (1, "Rollout"),
+    ]
+    assert (without["leftOut"], without["stepsLeftOut"], whole["stepsLeftOut"]) == (0, 3, 0)
+
+
+def test_the_feed_leaves_out_the_same(start: Unit) -> None:
+    api = api_of(start, Reaching())
+    changes = RecentChanges(api.store)
+    api.run(changes.read_up_to(0, "count"))
+    rolled_out(api)
+    api.run(changes.read_up_to(5, "count"))
+
+    told = changes.since(0)
+    assert told is not None
+    assert [(change.revision, change.key.type) for change in told] == [
+        (1, "Rollout"),
+        (3, "Rollout"),
+        (5, "MeshTimeout"),
+    ]

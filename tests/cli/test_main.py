@@ -121,7 +121,7 @@ def test_who_asks_for_the_version_or_for_help_waits_for_no_library(words: tuple[
     assert not imported(*words) & HEAVY
 
 
-SOON = {("version",): 290, ("--help",): 290, ("get", "meshes"): 330}
+SOON = {("version",): 290, ("--help",): 200, ("get", "meshes"): 330}
 """Commands for which people wait often, and how many modules they may import. An import takes 0.2 ms at the least."""
 
 

@@ -73,6 +73,24 @@ def test_proxies_that_come_and_go_are_left_out_of_the_history(koguma: Koguma) ->
     assert koguma("history", "dataplane", "web-9").lines[1].split()[-1] == "default/web-9"
 
 
+def test_steps_of_a_rollout_are_left_out_of_the_history(koguma: Koguma) -> None:
+    before = revision(koguma)
+    assert koguma("apply", "-f", "-", "--rollout", "1", stdin=TIMEOUT_YAML).status == 0
+    last = revision(koguma)
+
+    ended = koguma("history", "--size", "2")
+
+    rows = [line.split() for line in ended.lines[1:3]]
+    assert [(row[0], row[-2], row[-1]) for row in rows] == [
+        (str(last), "MeshTimeout", "default/slow"),
+        (str(before + 1), "Rollout", "default/latest"),
+    ]
+    assert "of rollouts left out: koguma history rollout latest, and -o json, show them." in ended.err
+    whole = json.loads(koguma("history", "--size", "2", "-o", "json").out)
+    assert {item["type"] for item in whole["items"] if item["revision"] == last} == {"MeshTimeout", "Rollout"}
+    assert koguma("history", "rollout", "latest").lines[1].split()[0] == str(last)
+
+
 def test_a_type_without_a_name_has_no_history(koguma: Koguma) -> None:
     ended = koguma("history", "meshtimeouts")
 

@@ -131,6 +131,41 @@ def test_a_gateway_is_best_selected_by_its_mesh_gateway(target: str, is_told: bo
     assert ("prefer-gateway" in told(EDGE + TIMEOUT % target)) is is_told
 
 
+OF_EDGE = TIMEOUT % "{kind: MeshSubset, tags: {kuma.io/service: edge}}"
+OF_BOTH = TIMEOUT % "{kind: MeshSubset}"
+
+
+def test_who_selects_a_gateway_by_tags_is_advised_once() -> None:
+    findings = told(EDGE + OF_EDGE)
+
+    assert "deprecated" not in findings
+    assert findings["prefer-gateway"].severity == "warning"
+    assert "kind: Dataplane" not in findings["prefer-gateway"].hint
+
+
+def test_who_selects_gateways_and_other_proxies_is_told_the_targets_for_both() -> None:
+    findings = told(EDGE + OF_BOTH)
+
+    assert "deprecated" not in findings
+    assert findings["prefer-gateway"].hint == (
+        "write `kind: MeshGateway` with `name: edge`, and `tags` for some listeners; "
+        "and, in a policy of its own, `kind: Dataplane` with `labels` for the other proxies that it selects"
+    )
+
+
+def test_who_selects_no_gateway_is_told_to_select_dataplanes() -> None:
+    assert told(EDGE + TIMEOUT % "{kind: MeshSubset, tags: {kuma.io/service: web}}")["deprecated"].hint == (
+        "choose proxies with the kind Dataplane, by `labels`"
+    )
+
+
+def test_another_thing_that_is_deprecated_is_told_beside_it() -> None:
+    misspelt = TIMEOUT % "{kind: MeshSubset, tags: {kuma.io/service: edge}}"
+    findings = told(EDGE + misspelt.replace("to: [{targetRef: {kind: Mesh}", "from: [{targetRef: {kind: Mesh}"))
+
+    assert findings["deprecated"].path == "spec.from"
+
+
 def test_a_policy_that_names_the_dataplane_of_a_gateway_is_told_what_selects_it() -> None:
     finding = told(EDGE + TIMEOUT % "{kind: Dataplane, name: edge}")["selects-no-proxy"]
 

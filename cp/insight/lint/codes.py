@@ -103,6 +103,9 @@ CATALOGUE: Final[Mapping[str, FindingCode]] = MappingProxyType(
             _WARNING, "a value for a service whose routes all lead to others, or to which only routes of others lead"
         ),
         "no-meaning": FindingCode(_WARNING, "a field, or a route, without a meaning for the protocol that is spoken"),
+        "backend-not-http": FindingCode(
+            _WARNING, "a backend of a MeshHTTPRoute is a service that is not said to speak HTTP"
+        ),
         "shadowed-route": FindingCode(_WARNING, "a MeshHTTPRoute takes the place of a MeshTCPRoute"),
         "gateway-without-proxy": FindingCode(
             _WARNING, "a MeshGateway configures no Dataplane, so nobody can reach its listeners"
@@ -153,6 +156,9 @@ CATALOGUE: Final[Mapping[str, FindingCode]] = MappingProxyType(
             _WARNING, "inbounds of several services, or Dataplanes, gateways among them, have one address and port"
         ),
         "deprecated": FindingCode(_WARNING, "something that still works, and should be written otherwise"),
+        "prefer-gateway": FindingCode(
+            _WARNING, "a policy selects builtin gateways by something else than their MeshGateway"
+        ),
         "authority-ends": FindingCode(
             _WARNING, "the authority of a mesh ends soon, and with it the certificates of its proxies"
         ),
@@ -189,9 +195,6 @@ CATALOGUE: Final[Mapping[str, FindingCode]] = MappingProxyType(
         ),
         "read-by-proxies": FindingCode(
             _INFO, "a file of an ExternalService is read by the proxies, where Kuma's control plane reads its own"
-        ),
-        "prefer-gateway": FindingCode(
-            _INFO, "a policy selects builtin gateways by something else than their MeshGateway"
         ),
         "no-outbounds": FindingCode(_INFO, "the workload of a Dataplane can call nobody through its proxy"),
         "no-dataplanes": FindingCode(_INFO, "a mesh without Dataplanes: what concerns proxies is not judged"),

@@ -37,7 +37,8 @@ _PART: Final = 0.2
 """Of the life of a certificate: one that is made for less than half a year is not told of from its first day."""
 
 _CROSS_MESH: Final = "crossMesh"
-_SERVICE_KINDS: Final = frozenset({"Dataplane", "MeshSubset", "MeshService", "MeshServiceSubset"})
+PREFER_GATEWAY: Final = "prefer-gateway"
+_BY_TAGS: Final = frozenset({"MeshSubset", "MeshService", "MeshServiceSubset"})
 
 
 def listeners(survey: MeshSurvey) -> Iterator[Finding]:
@@ -96,18 +97,16 @@ def hostnames(survey: MeshSurvey) -> Iterator[Finding]:
 
 
 def preferred(survey: MeshSurvey) -> Iterator[Finding]:
-    """Policies that select builtin gateways by something else than their MeshGateway."""
+    """Policies that select builtin gateways by tags, and not by their MeshGateway."""
     for policy in survey.world:
         kind = survey.policies.get(policy.type)
         top = None if kind is None else top_of(policy)
-        if kind is None or top is None or top.kind not in _SERVICE_KINDS:
+        if kind is None or top is None or top.kind not in _BY_TAGS:
             continue
         if GATEWAY in (*kind.targets.top, *kind.targets.top_system):
             gateway = next(_gateways_selected(survey, policy), None)
             if gateway is not None:
-                text = f"selects proxies of MeshGateway {gateway.name} by a {top.kind}, which knows no listeners"
-                hint = f"write `kind: MeshGateway` with `name: {gateway.display_name}`, and `tags` for some listeners"
-                yield finding_about(policy, FindingReason("prefer-gateway", text, "spec.targetRef", hint))
+                yield finding_about(policy, _prefer_gateway(survey, policy, top.kind, gateway))
 
 
 def ports(survey: MeshSurvey) -> Iterator[Finding]:
@@ -209,6 +208,26 @@ def _no_routes(port: ServedPort, listener: ServedListener) -> FindingReason:
     kind = HTTP_ROUTE if port.is_http else "MeshTCPRoute"
     hint = f"write a {kind} with this MeshGateway as its `targetRef`, and compare its `tags` and `hostnames`"
     return FindingReason("no-routes", f"has no route: {effect}", step("conf.listeners", listener.index), hint)
+
+
+def _prefer_gateway(survey: MeshSurvey, policy: Resource, kind: str, gateway: Resource) -> FindingReason:
+    """The advice for a policy by tags. It stands for that to select Dataplanes, which would lose the gateway."""
+    text = f"selects proxies of MeshGateway {gateway.name} by a {kind}, which is deprecated and knows no listeners"
+    hint = f"write `kind: MeshGateway` with `name: {gateway.display_name}`, and `tags` for some listeners"
+    if _selects_others(survey, policy):
+        remaining = "`kind: Dataplane` with `labels` for the other proxies that it selects"
+        hint = f"{hint}; and, in a policy of its own, {remaining}"
+    return FindingReason(PREFER_GATEWAY, text, "spec.targetRef", hint)
+
+
+def _selects_others(survey: MeshSurvey, policy: Resource) -> bool:
+    """Whether a policy selects proxies that are no builtin gateways."""
+    return any(
+        matched.policy is policy
+        for proxy in survey.proxies
+        if not proxy.dataplane.spec.is_builtin_gateway
+        for matched in match(survey.world, proxy.dataplane).get(policy.type, ())
+    )
 
 
 def _gateways_selected(survey: MeshSurvey, policy: Resource) -> Iterator[Resource]:

@@ -9,6 +9,7 @@ from typing import Final, TypeAlias
 from cp.insight.lint import (
     addresses,
     authorities,
+    backends,
     clients,
     conditional,
     elsewhere,
@@ -50,7 +51,8 @@ RULES: Final[tuple[Rule, ...]] = (
     failed.failed,
     clients.too_many,
     targets.targets,
-    targets.backends,
+    backends.backends,
+    backends.rewrites,
     references.references,
     routes.unreachable,
     routes.repeated,
@@ -94,7 +96,7 @@ RULES: Final[tuple[Rule, ...]] = (
 
 _IDLE: Final = (NO_EFFECT, NO_EFFECT_OF_ITEM)
 _OF_VALUES: Final = frozenset(
-    {"hidden-by-route", "hostname-not-taken", "no-meaning", "routed-elsewhere", "unreachable-route"}
+    {"backend-not-http", "hidden-by-route", "hostname-not-taken", "no-meaning", "routed-elsewhere", "unreachable-route"}
 )
 """Findings about single values of an item."""
 
@@ -116,7 +118,8 @@ def lint(
     )
     findings = (*world.findings, *of_rules)
     findings = (*findings, *_judged(_unserved_beside(findings), survey))
-    return in_order(finding for finding in _once(findings) if not _is_of_initial(world, finding))
+    distinct = _advised_once(tuple(_once(findings)))
+    return in_order(finding for finding in distinct if not _is_of_initial(world, finding))
 
 
 def _unserved_beside(findings: Sequence[Finding]) -> Rule:
@@ -135,6 +138,15 @@ def _once(findings: Sequence[Finding]) -> Iterator[Finding]:
     for finding in findings:
         parts = {(finding.resource, ""), (finding.resource, _item(finding))}
         if finding.code not in _OF_VALUES or finding.message.startswith(_IDLE) or idle.isdisjoint(parts):
+            yield finding
+
+
+def _advised_once(findings: Sequence[Finding]) -> Iterator[Finding]:
+    """The findings without the advice to select Dataplanes, where that would lose the builtin gateways of a policy."""
+    preferring = {finding.resource for finding in findings if finding.code == gateways.PREFER_GATEWAY}
+    for finding in findings:
+        is_of_target = (finding.code, finding.path) == ("deprecated", "spec.targetRef.kind")
+        if not (is_of_target and finding.resource in preferring):
             yield finding
 
 

@@ -1,17 +1,14 @@
-"""References: those to nothing, and those to ports that are not there."""
+"""Items of policies for what is not there, or for ports that are not there."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 from cp.insight.lint.codes import FindingReason, finding_about
 from cp.insight.lint.decisions import item_of
 from cp.insight.lint.survey import MeshSurvey, items_of
-from cp.insight.lint.walk import ROUTES, TCP_ROUTE
-from cp.model.names import Destination, Identity
+from cp.model.names import Destination
 from cp.model.paths import step
-from cp.model.target import BackendRef
 from cp.model.violation import Finding
 from cp.resources.dataplane import SERVICE_TAG
 from cp.resources.resource import Resource
@@ -19,10 +16,9 @@ from cp.resources.schema import near
 from cp.resources.world import World
 from cp.rules import PolicyItem
 from cp.rules.item_index import resources_meant, section_meant
-from cp.rules.items import ItemReference, items, reference, tags_of
+from cp.rules.items import ItemReference, reference, tags_of
 from cp.rules.targets import TargetTables
-from cp.translate.view.backends import BackendResolver
-from cp.translate.view.services import destination_of, exists
+from cp.translate.view.services import exists
 
 
 def targets(survey: MeshSurvey) -> Iterator[Finding]:
@@ -35,21 +31,6 @@ def targets(survey: MeshSurvey) -> Iterator[Finding]:
             not_judged = (item for item in items_of(policy) if not _is_judged(survey, item))
             reasons = (missing(survey.world, item) for item in not_judged)
             yield from (finding_about(policy, why) for why in reasons if why is not None)
-
-
-def backends(survey: MeshSurvey) -> Iterator[Finding]:
-    """Backends and mirrors of routes that lead nowhere."""
-    called = _called_by_tag(survey)
-    for kind in ROUTES:
-        for policy in _of_type(survey.world, kind):
-            for item in items(policy).to:
-                yield from _of_item(survey.world, policy, item, called)
-
-
-def _called_by_tag(survey: MeshSurvey) -> tuple[Destination, ...]:
-    results = (result for outbounds in survey.outbounds for result in outbounds.callable_outbounds)
-    called = (result.address.destination for result in results)
-    return tuple(dict.fromkeys(destination for destination in called if not destination.is_real))
 
 
 def missing(world: World, item: PolicyItem) -> FindingReason | None:
@@ -109,79 +90,3 @@ def _is_tagged(world: World, item: PolicyItem) -> bool:
     service = tags.pop(SERVICE_TAG, "")
     destination = Destination(service, tags=tuple(sorted(tags.items())))
     return bool(service) and exists(world, item.policy.mesh, destination)
-
-
-def _of_type(world: World, kind: str) -> Iterator[Resource]:
-    return (resource for resource in world if resource.type == kind)
-
-
-def _of_item(world: World, policy: Resource, item: PolicyItem, called: Iterable[Destination]) -> Iterator[Finding]:
-    to: Mapping[str, Any] = policy.data["to"][item.index]
-    by_tag = [destination for destination in called if (SERVICE_TAG, destination.service) in (tags_of(item) or ())]
-    calls = [*_destinations(world, item), *by_tag] or [Destination(item.target.name or "")]
-    for index, rule in enumerate(to.get("rules") or ()):
-        default = step(step(step(item.origin.path, "rules"), index), "default")
-        yield from _weights(policy, rule, default)
-        for path, reference_ in _references(rule, default):
-            if why := _lost(world, policy, calls, reference_):
-                yield finding_about(policy, _to_nothing(why, path, reference_))
-
-
-def _to_nothing(why: str, path: str, reference_: Mapping[str, Any]) -> FindingReason:
-    if ".requestMirror." in path:
-        return FindingReason("refers-to-nothing", f"{why}: no copies are sent", path, "correct the reference")
-    if reference_.get("weight") == 0:
-        hint = "create it before you raise the weight"
-        return FindingReason("target-missing", f"{why}, which gets nothing yet", path, hint)
-    return FindingReason("refers-to-nothing", f"{why}: its share of the calls fails", path, "correct the reference")
-
-
-def _references(rule: Mapping[str, Any], path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    default = rule.get("default") or {}
-    for index, backend in enumerate(default.get("backendRefs") or ()):
-        yield step(step(path, "backendRefs"), index), backend
-    for index, filter_ in enumerate(default.get("filters") or ()):
-        mirror = filter_.get("requestMirror")
-        if mirror is not None:
-            yield f"{step(step(path, 'filters'), index)}.requestMirror.backendRef", mirror.get("backendRef") or {}
-
-
-def _weights(policy: Resource, rule: Mapping[str, Any], path: str) -> Iterator[Finding]:
-    default = rule.get("default") or {}
-    weights = [element.get("weight", 1) for element in default.get("backendRefs") or ()]
-    redirects = any(element.get("type") == "RequestRedirect" for element in default.get("filters") or ())
-    if weights and not any(weights) and not redirects:
-        effect = "connection is closed" if policy.type == TCP_ROUTE else "request is answered with 500"
-        text = f"all weights are 0: every {effect}"
-        yield finding_about(
-            policy, FindingReason("zero-weights", text, step(path, "backendRefs"), "give one of them a weight")
-        )
-
-
-def _lost(world: World, policy: Resource, calls: Iterable[Destination], data: Mapping[str, Any]) -> str:
-    """Why a reference leads nowhere, for some port that can be called; empty if it always leads somewhere."""
-    backend_ref = _decoded(data)
-    splits = (
-        BackendResolver(world, policy.mesh, destination).split(backend_ref, policy.identity) for destination in calls
-    )
-    return next((split.reason for split in splits if split.missing), "")
-
-
-def _decoded(data: Mapping[str, Any]) -> BackendRef:
-    names = {"sectionName": "section_name", "proxyTypes": "proxy_types"}
-    return BackendRef(**{names.get(name, name): value for name, value in data.items()})
-
-
-def _destinations(world: World, item: PolicyItem) -> Iterator[Destination]:
-    """The ports of the services that an item is for."""
-    to = reference(item)
-    for service in () if to is None else resources_meant(TargetTables.of(world, item.policy.mesh), to):
-        for port in getattr(service.spec, "ports", None) or ():
-            destination = destination_of(service, port)
-            section = section_meant(service, to) if to is not None else ""
-            if not section or _section_name(destination.identity) == section:
-                yield destination
-
-
-def _section_name(identity: Identity | None) -> str:
-    return "" if identity is None else identity.section

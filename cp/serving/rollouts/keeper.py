@@ -27,7 +27,7 @@ from cp.model.names import Key
 from cp.model.wording import few
 from cp.policies import Policies
 from cp.resources.assignment import Candidate, candidate_of
-from cp.resources.rollout import RolloutSpec, RolloutState, changes_of, rollout_document
+from cp.resources.rollout import RolloutSpec, RolloutState, changes_of, rollout_document, step_origin
 from cp.resources.world import World
 from cp.serving.delivery import Attendance, Presence
 from cp.serving.rollouts.choice import chosen
@@ -332,7 +332,7 @@ class RolloutKeeper:
             Delete(key, resource.based_on) if document is None else Put(document, resource.based_on)
             for resource, (key, document) in zip(spec.resources, changes.items(), strict=True)
         ]
-        author = Author(spec.author, f"rollout {spec.number}")
+        author = Author(spec.author, step_origin(spec.number))
         await self._end(rollout.candidate, "Done", reason, writes, author)
 
     async def _end(
@@ -358,7 +358,7 @@ class RolloutKeeper:
         if stored is None or stored.document != candidate.rollout.document:
             return False  # the World is behind
         put = Put(rollout_document(key.mesh, spec), stored.revision)
-        by = Author("control plane", f"rollout {spec.number}") if author == UNKNOWN else author
+        by = Author("control plane", step_origin(spec.number)) if author == UNKNOWN else author
         await self._store.write(*writes, put, author=by)
         if spec.is_under_way and spec.step != candidate.spec.step:
             self._log.info("rollout.step", mesh=key.mesh, number=spec.number, step=spec.step, proxies=len(spec.proxies))

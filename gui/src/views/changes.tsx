@@ -231,7 +231,7 @@ export function ChangeView({ names }: { names: readonly string[] }) {
           return write === undefined ? (
             <p class="quiet">
               It is not among the writes that are listed for you: those that you may see, that are remembered, and that
-              are no registration of a proxy.
+              are neither a registration of a proxy nor a step of a rollout.
             </p>
           ) : (
             <WriteFacts write={write} />
