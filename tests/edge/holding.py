@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from tests.edge.listeners import Listener, listeners, narrowest, selects, strength_at_listener
-from tests.edge.oracle import NO_SERVICE, MergedRule, Request, host_name, rows
-from tests.oracle.destinations import HTTP, MISSING, UNCLEAR, Destination, means
+from tests.edge.oracle import NO_SERVICE, MergedRule, Request, host_name, rows, tcp_route
+from tests.oracle.destinations import HTTP, UNCLEAR, Destination, means
 from tests.oracle.matching import Item, named, routes_before
 from tests.oracle.merging import Conf, merged, value
-from tests.oracle.reading import Documents, Resource
+from tests.oracle.reading import Data, Documents, Resource
 from tests.oracle.routes import Call, shares, takes
 from tests.oracle.values import retry, seconds
 
@@ -30,6 +30,7 @@ _DEFAULTS: Final[Mapping[str, Mapping[str, str | None]]] = {
         "http.maxStreamDuration": None,
         "http.maxConnectionDuration": None,
     },
+    "clients of TCP": {"idleTimeout": "5m"},
     "cluster": {
         "connectionTimeout": "5s",
         "idleTimeout": "1h",
@@ -61,20 +62,46 @@ class Holding:
         if taken is None or any("requestRedirect" in each for each in taken[1].default.get("filters") or []):
             return None
         listener, rule = taken
-        led = shares(self._documents, NO_SERVICE, rule.refs)
-        backends = [backend for backend in led if isinstance(backend, Destination)]
-        if UNCLEAR in led or set(led) == {MISSING}:
-            return None
+        backends = self._backends(rule.refs)
         confs = {
             kind: self.levels(kind, listener, backends, rule.contributors) for kind in ("MeshTimeout", "MeshRetry")
         }
         is_grpc = {backend.protocol for backend in backends} == {"grpc"}
-        return {
+        fields = {
             "row": _timeouts(confs["MeshTimeout"], "row"),
             "retry": _retries(confs["MeshRetry"], "grpc" if is_grpc else "http"),
-            "clients": self._of_clients(listener),
-            **{str(backend): self._of_cluster(listener, backend) for backend in backends},
+            "clients": self._of_clients(listener, "clients"),
         }
+        return {**fields, **self._of_clusters(listener, backends)} if backends else None
+
+    def of_connection(self, request: Request) -> Fields | None:
+        """The same for a connection to a listener of TCP or TLS."""
+        listener = self._connected(request)
+        taken = None if listener is None or request.is_odd else tcp_route(self._documents, self._proxy, listener)
+        if listener is None or taken is None:
+            return None
+        route, refs = taken
+        backends = self._backends(refs)
+        attempts = value(self.levels("MeshRetry", listener, backends, [route]), "tcp.maxConnectAttempt")
+        fields = {
+            "retry": {} if attempts is None else {"tcp.maxConnectAttempt": attempts},
+            "clients": self._of_clients(listener, "clients of TCP"),
+        }
+        return {**fields, **self._of_clusters(listener, backends)} if backends else None
+
+    def _connected(self, request: Request) -> Listener | None:
+        """The listener of a connection, if it is not for requests."""
+        at_port = [each for each in self._listeners if each.data["port"] == request.port]
+        protocol = at_port[0].protocol if at_port else ""
+        if protocol == "TCP":
+            return at_port[0]
+        is_tls = protocol == "TLS" and request.server_name is not None
+        return narrowest(at_port, (request.server_name or "").lower()) if is_tls else None
+
+    def _backends(self, refs: Sequence[tuple[Resource, Data]]) -> list[Destination]:
+        """Those that get something; none where it is not clear who does."""
+        led = shares(self._documents, NO_SERVICE, tuple(refs))
+        return [] if UNCLEAR in led else [backend for backend in led if isinstance(backend, Destination)]
 
     def _taken(self, request: Request) -> tuple[Listener, MergedRule] | None:
         """The listener and the rule that a request is for."""
@@ -121,7 +148,7 @@ class Holding:
     def _routes(self, item: Item) -> list[Resource]:
         if _names_route_at_top(item):
             return routes_before(self._documents, item.policy, item.top)
-        is_for_routes = item.target["kind"] == "MeshHTTPRoute"
+        is_for_routes = item.target["kind"] in _ROUTES
         return named(self._documents, item.policy, item.target) if is_for_routes else []
 
     def _of_service(self, items: list[Item], service: Destination) -> Iterator[Conf]:
@@ -139,12 +166,15 @@ class Holding:
         levels = ((item, means(self._documents, item.policy, item.target, service)) for item in holding)
         return [(item, level) for item, level in levels if level]
 
+    def _of_clusters(self, listener: Listener, backends: Sequence[Destination]) -> Fields:
+        return {str(backend): self._of_cluster(listener, backend) for backend in backends}
+
     def _of_cluster(self, listener: Listener, backend: Destination) -> dict[str, Any]:
         place = "cluster" if backend.protocol in HTTP else "cluster of TCP"
         return _timeouts(self.levels("MeshTimeout", listener, [backend]), place)
 
-    def _of_clients(self, listener: Listener) -> dict[str, Any]:
-        return _timeouts([_conf(self._items_of_clients(listener))], "clients")
+    def _of_clients(self, listener: Listener, place: str) -> dict[str, Any]:
+        return _timeouts([_conf(self._items_of_clients(listener))], place)
 
     def _items_of_clients(self, listener: Listener) -> list[Item]:
         """Without TLS connections are no hostname's: all policies for listeners of the port hold."""
@@ -163,7 +193,7 @@ class Holding:
         taken = self._taken(request)
         assert taken is not None
         listener, rule = taken
-        backends = [each for each in shares(self._documents, NO_SERVICE, rule.refs) if isinstance(each, Destination)]
+        backends = self._backends(rule.refs)
         items = self.items("MeshTimeout", listener)
         of_service = self._items_of_service(items, backends[0]) if len(backends) == 1 else []
         levels = {

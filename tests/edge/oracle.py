@@ -224,15 +224,23 @@ def _path(request: Request, match: Mapping[str, Any], change: Data | None) -> st
 
 
 def _of_connection(documents: Documents, proxy: Resource, listener: Listener) -> Answer | str:
-    """The strongest MeshTCPRoute has it; without any, nobody takes connections."""
-    items = _items(documents, "MeshTCPRoute", proxy, listener)
-    if not items:
+    """Without any route nobody takes connections."""
+    route = tcp_route(documents, proxy, listener)
+    if route is None:
         return CLOSED
-    policy, item = items[0]
-    led = shares(documents, NO_SERVICE, tuple((policy, ref) for ref in item["rules"][0]["default"]["backendRefs"]))
+    led = shares(documents, NO_SERVICE, route[1])
     if UNCLEAR in led:
         return UNCLEAR
     return CLOSED if set(led) == {MISSING} else Answer(shares=_named(led))
+
+
+def tcp_route(
+    documents: Documents, proxy: Resource, listener: Listener
+) -> tuple[Resource, tuple[tuple[Resource, Data], ...]] | None:
+    """The strongest MeshTCPRoute has all connections of a listener, with its references to backends."""
+    for policy, item in _items(documents, "MeshTCPRoute", proxy, listener):
+        return policy, tuple((policy, ref) for ref in item["rules"][0]["default"]["backendRefs"])
+    return None
 
 
 def _named(led: Mapping[Destination | str, Fraction]) -> dict[str, Fraction]:

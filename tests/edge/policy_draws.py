@@ -40,8 +40,11 @@ NAMES: Final = ("p-1", "p-2", "p-3", "p-4", "p-5", "p-6")
 _MORE: Final[Mapping[str, int]] = {
     "certificate of a gateway": 6,
     "MeshHTTPRoute of a gateway": 4,
+    "MeshTCPRoute of a gateway": 2,
     "Dataplane": 3,
     "MeshService": 4,
+    "MeshExternalService": 3,
+    "MeshMultiZoneService": 2,
     "builtin gateway": 1,
 }
 
@@ -115,15 +118,25 @@ def _led(chance: Random, route: Data) -> Data:
 
 
 def _led_to_service(chance: Random, rule: Data) -> Data:
+    """A filter is left of a weaker route whose backends a stronger one replaces."""
     if chance.random() < 0.3:
         return rule
-    port = sometimes(chance, 0.6, {"port": chance.choice(PORTS)})
-    refs = [
-        {"kind": "MeshService", "name": chance.choice([SERVICES[0], *SERVICES]), **port}
-        for _ in range(chance.choice([1, 1, 1, 2]))
-    ]
+    refs = several(chance, _backend, 1, chance.choice([1, 1, 2]))
     root = [{"path": {"type": "PathPrefix", "value": "/"}}]
-    return {"matches": root if chance.random() < 0.4 else rule["matches"], "default": {"backendRefs": refs}}
+    header = {
+        "type": "ResponseHeaderModifier",
+        "responseHeaderModifier": {"add": [{"name": "x-route", "value": "yes"}]},
+    }
+    default = {"backendRefs": refs, **sometimes(chance, 0.3, {"filters": [header]})}
+    return {"matches": root if chance.random() < 0.5 else rule["matches"], "default": default}
+
+
+def _backend(chance: Random) -> Data:
+    if chance.random() < 0.15:
+        kind = chance.choice(["MeshExternalService", "MeshExternalService", "MeshMultiZoneService"])
+        return {"kind": kind, "name": chance.choice(SERVICES), "port": chance.choice(PORTS)}
+    port = sometimes(chance, 0.6, {"port": chance.choice(PORTS)})
+    return {"kind": "MeshService", "name": chance.choice([SERVICES[0], *SERVICES]), **port}
 
 
 def _with_requests(chance: Random, gateway: Data, place: Home) -> Data:
@@ -132,7 +145,7 @@ def _with_requests(chance: Random, gateway: Data, place: Home) -> Data:
     labels = {**of_zone, **gateway.get("labels", {})}
     listeners = gateway["conf"]["listeners"]
     ports = {
-        each["port"] for each in listeners if chance.random() < (0.9 if each["protocol"] in {"TCP", "TLS"} else 0.3)
+        each["port"] for each in listeners if chance.random() < (0.6 if each["protocol"] in {"TCP", "TLS"} else 0.3)
     }
     conf = {"listeners": [_plain(each) if each["port"] in ports else each for each in listeners]}
     return {**gateway, **({"labels": labels} if labels else {}), "conf": conf}
@@ -260,7 +273,7 @@ def _plain_service(chance: Random) -> Data:
     ports[0] |= sometimes(chance, 0.5, {"name": "port-80"})
     name = chance.choice(SERVICES[:2])
     spec = {"selector": {"dataplaneTags": {"kuma.io/service": name}}, "ports": ports}
-    return Home().named("MeshService", name, {}, spec=spec)
+    return Home().named("MeshService", name, team(chance), spec=spec)
 
 
 def _service(chance: Random) -> Data:

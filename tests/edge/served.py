@@ -14,6 +14,7 @@ from envoy.config.route.v3.route_pb2 import RouteConfiguration
 from envoy.extensions.filters.network.http_connection_manager.v3.http_connection_manager_pb2 import (
     HttpConnectionManager,
 )
+from envoy.extensions.filters.network.tcp_proxy.v3.tcp_proxy_pb2 import TcpProxy
 from envoy.extensions.upstreams.http.v3.http_protocol_options_pb2 import HttpProtocolOptions
 from google.protobuf.message import Message
 
@@ -41,18 +42,30 @@ _MessageT = TypeVar("_MessageT", bound=Message)
 
 
 def served(snapshot: Snapshot, request: Request, outcome: Outcome) -> Fields:
-    """What holds for a request that is known to be forwarded by a row of a table."""
-    assert outcome.row is not None
+    """What holds for a request or a connection that is known to be forwarded."""
     assert outcome.forward is not None
-    manager = _manager(snapshot, request)
+    clusters = [share.cluster for share in outcome.forward.shares if share.weight and not share.is_missing]
+    last = _last_filter(snapshot, request)
+    fields = _of_proxy(last) if isinstance(last, TcpProxy) else _of_row(snapshot, last, outcome)
+    return {**fields, **{_name(name): _of_cluster(_packed(snapshot, CLUSTER, name, Cluster())) for name in clusters}}
+
+
+def _of_row(snapshot: Snapshot, manager: HttpConnectionManager, outcome: Outcome) -> Fields:
+    assert outcome.row is not None
     hosts = {host.name: host for host in _packed(snapshot, ROUTES, outcome.table, RouteConfiguration()).virtual_hosts}
     row = hosts[outcome.virtual_host].routes[outcome.row.index]
-    clusters = [share.cluster for share in outcome.forward.shares if share.weight and not share.is_missing]
     return {
         "row": _durations(row.route, {"http.requestTimeout": "timeout", "http.streamIdleTimeout": "idle_timeout"}),
         "retry": dict(_retries(row)),
         "clients": _durations(manager, _OF_CLIENTS) | _durations(manager.common_http_protocol_options, _COMMON),
-        **{_name(cluster): _of_cluster(_packed(snapshot, CLUSTER, cluster, Cluster())) for cluster in clusters},
+    }
+
+
+def _of_proxy(proxy: TcpProxy) -> Fields:
+    attempts = proxy.max_connect_attempts.value if proxy.HasField("max_connect_attempts") else None
+    return {
+        "retry": {} if attempts is None else {"tcp.maxConnectAttempt": attempts},
+        "clients": _durations(proxy, {"idleTimeout": "idle_timeout"}),
     }
 
 
@@ -63,16 +76,18 @@ def _packed(snapshot: Snapshot, type_url: str, name: str, message: _MessageT) ->
     return message
 
 
-def _manager(snapshot: Snapshot, request: Request) -> HttpConnectionManager:
-    """The filter that takes the requests, of the chain for the server name."""
+def _last_filter(snapshot: Snapshot, request: Request) -> HttpConnectionManager | TcpProxy:
+    """The filter that ends the chain for the server name."""
     (listener,) = (
         listener
         for listener in (Listener.FromString(packed.body) for packed in snapshot.of(LISTENER))
         if listener.address.socket_address.port_value == request.port
     )
-    manager = HttpConnectionManager()
-    assert _chain(listener, request.server_name or "").filters[-1].typed_config.Unpack(manager)
-    return manager
+    last, manager, proxy = _chain(listener, request.server_name or "").filters[-1], HttpConnectionManager(), TcpProxy()
+    if last.typed_config.Unpack(manager):
+        return manager
+    assert last.typed_config.Unpack(proxy), last
+    return proxy
 
 
 def _chain(listener: Listener, name: str) -> FilterChain:

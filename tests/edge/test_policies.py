@@ -43,13 +43,14 @@ def differences(mesh: Mesh, counted: Counter[str]) -> Iterator[str]:
     for proxy, gateway in gateways(documents):
         holding, snapshot = Holding(documents, proxy), compiler.snapshot(world, of_name[proxy.stored])
         for request in requests(Random(mesh.seed), gateway.spec["conf"]["listeners"], REQUESTS):
-            expected = holding.of_request(request)
+            connected = holding.of_connection(request)
+            expected = connected or holding.of_request(request)
             if expected is None:
                 continue
             actual = served(snapshot, request, simulate(snapshot, call_of(request, _address(proxy))))
-            if "retryOn" not in expected["retry"] and expected["retry"]:
+            if not connected and expected["retry"] and "retryOn" not in expected["retry"]:
                 actual["retry"].pop("retryOn", None)  # no document says what it is beside headers of responses
-            counted.update(_kinds(holding, request))
+            counted.update(["connections"] if connected else _kinds(holding, request))
             if expected != actual:
                 yield f"{proxy.stored}: {request}\n  is served {actual}\n  documents {expected}\n{mesh}"
 
@@ -90,6 +91,7 @@ def test_what_holds_for_a_request_at_a_gateway_is_what_the_documents_say() -> No
     counted = judge(range(60))
 
     assert counted["requests"] > 300
+    assert counted["connections"] > 10, counted
     for kind in ("several of a route", "several of the mesh", "several of the service", "several of clients"):
         assert counted[kind] > 20, counted
     assert counted["targets that differ in tags of listeners alone"] > 20, counted
