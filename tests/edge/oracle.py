@@ -7,14 +7,15 @@ It is the same question as the Gateway API's: https://gateway-api.sigs.k8s.io/re
 from __future__ import annotations
 
 import json
-from base64 import b64decode
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from operator import itemgetter
 from typing import Any, Final
 
+from tests.edge.listeners import Listener, fits, listeners, narrowest, narrowness, selects, strength_at_listener
 from tests.oracle.destinations import MISSING, UNCLEAR, Destination
-from tests.oracle.matching import carries
+from tests.oracle.matching import Item
 from tests.oracle.reading import Data, Documents, Resource
 from tests.oracle.routes import Call, completed, shares, specificity, takes
 
@@ -27,7 +28,8 @@ NOBODY: Final = 500
 _HTTP: Final = {"HTTP", "HTTPS"}
 _WITH_NAMES: Final = {"HTTPS", "TLS"}
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
-_NO_SERVICE: Final = Destination()
+_MESH: Final = {"kind": "Mesh"}
+NO_SERVICE: Final = Destination()
 
 
 @dataclass(frozen=True)
@@ -67,28 +69,26 @@ class Answer:
     path: str = ""
 
 
-@dataclass(frozen=True)
-class Listener:
-    data: Data
-    tags: Mapping[str, str]
-
-    @property
-    def host(self) -> str:
-        return self.data.get("hostname") or "*"
-
-    @property
-    def protocol(self) -> str:
-        return str(self.data["protocol"])
-
-
 @dataclass(eq=False)
-class _Rule:
+class MergedRule:
     """What all rules of a pattern of hostnames with the same matches come to."""
 
     owner: Resource
     matches: list[dict[str, Any]]
     default: dict[str, Any] = field(default_factory=dict)
-    backends_of: Resource | None = None
+    suppliers: dict[str, Resource] = field(default_factory=dict)
+    """Whose each value is."""
+
+    @property
+    def contributors(self) -> tuple[Resource, ...]:
+        """The routes of which something is left in the rule, the strongest first (record 0039)."""
+        return tuple(dict.fromkeys([self.owner, *reversed(self.suppliers.values())]))
+
+    @property
+    def refs(self) -> tuple[tuple[Resource, Data], ...]:
+        """The references to backends, each with the route that it was written in."""
+        owner = self.suppliers.get("backendRefs", self.owner)
+        return tuple((owner, ref) for ref in self.default.get("backendRefs") or [])
 
 
 def answer(documents: Documents, proxy: Resource, request: Request) -> Answer | str:
@@ -99,13 +99,13 @@ def answer(documents: Documents, proxy: Resource, request: Request) -> Answer | 
         return REFUSED
     protocol = at_port[0].protocol
     if protocol in _WITH_NAMES:
-        listener = _narrowest(at_port, (request.server_name or "").lower())
+        listener = narrowest(at_port, (request.server_name or "").lower())
         return CLOSED if listener is None else _in_tls(documents, proxy, listener, request, at_port)
     if protocol == "TCP":
         return _of_connection(documents, proxy, at_port[0])
     if request.server_name is not None:
         return CLOSED
-    listener = _narrowest(at_port, _name(request.host))
+    listener = narrowest(at_port, host_name(request.host))
     return Answer(status=NO_ROUTE) if listener is None else _of_request(documents, proxy, listener, request)
 
 
@@ -117,70 +117,11 @@ def _in_tls(
         return CLOSED
     if listener.protocol == "TLS":
         return _of_connection(documents, proxy, listener)
-    is_of_listener = _narrowest(at_port, _name(request.host)) is listener
+    is_of_listener = narrowest(at_port, host_name(request.host)) is listener
     return _of_request(documents, proxy, listener, request) if is_of_listener else Answer(status=MISDIRECTED)
 
 
-def listeners(documents: Documents, proxy: Resource) -> list[Listener]:
-    """Those that are served: with all of their certificates, for this mesh, and only one for TCP at a port."""
-    gateway = mesh_gateway(documents, proxy)
-    served: list[Listener] = []
-    for data in gateway.spec["conf"]["listeners"] if gateway else ():
-        is_second = data["protocol"] == "TCP" and any(each.data["port"] == data["port"] for each in served)
-        if not (is_second or data.get("crossMesh")) and _has_certificates(documents, data):
-            served.append(Listener(data, {**_tags(proxy), **_own_tags(gateway), **(data.get("tags") or {})}))
-    return served
-
-
-def _tags(proxy: Resource) -> Mapping[str, str]:
-    tags: Mapping[str, str] = proxy.spec["networking"]["gateway"]["tags"]
-    return tags
-
-
-def _own_tags(gateway: Resource | None) -> Mapping[str, str]:
-    return {} if gateway is None else gateway.spec.get("tags") or {}
-
-
-def mesh_gateway(documents: Documents, proxy: Resource) -> Resource | None:
-    """The one with the selector of the most tags, then of the most values, then by its name."""
-    ranked = [
-        (-len(selector["match"]), sum(value == "*" for value in selector["match"].values()), gateway.stored, gateway)
-        for gateway in documents.of("MeshGateway")
-        for selector in gateway.items("selectors")
-        if carries(_tags(proxy), selector["match"])
-    ]
-    return min(ranked, key=lambda rank: rank[:3])[3] if ranked else None
-
-
-def _has_certificates(documents: Documents, listener: Data) -> bool:
-    """Of what is drawn, nothing is a certificate that has no BEGIN."""
-    sources = (listener.get("tls") or {}).get("certificates") or []
-    return all(
-        "secret" not in source or _is_certificate(documents.get("Secret", source["secret"])) for source in sources
-    )
-
-
-def _is_certificate(secret: Resource | None) -> bool:
-    return secret is not None and b"BEGIN CERTIFICATE" in b64decode(secret.spec["data"])
-
-
-def fits(pattern: str, name: str) -> bool:
-    """`*.a` is for every name that ends so, however long; `*` is for all."""
-    pattern = pattern.lower()
-    return pattern in {"*", name} or (pattern.startswith("*.") and name.endswith(pattern[1:]) and name != pattern[1:])
-
-
-def narrowness(pattern: str) -> tuple[bool, int]:
-    """An exact name before a pattern, and a longer pattern before a shorter one."""
-    return "*" not in pattern, len(pattern)
-
-
-def _narrowest(of_port: list[Listener], name: str) -> Listener | None:
-    fitting = [listener for listener in of_port if fits(listener.host, name)]
-    return max(fitting, key=lambda listener: narrowness(listener.host), default=None)
-
-
-def _name(host: str) -> str:
+def host_name(host: str) -> str:
     return host.rpartition(":")[0].lower() if ":" in host else host.lower()
 
 
@@ -188,33 +129,26 @@ def _items(documents: Documents, kind: str, proxy: Resource, listener: Listener)
     """The items of routes that are for a listener, the strongest first: the order of whole policies, and then the
     later of a policy's items first.
     """
-    gateway = mesh_gateway(documents, proxy)
-    policies = [policy for policy in documents.of(kind) if gateway is not None and _is_for(policy, gateway, listener)]
-    policies.sort(key=lambda policy: (-_asked(policy), policy.identity.name, policy.stored))
-    return [(policy, item) for policy in policies for item in reversed(policy.items("to"))]
-
-
-def _is_for(policy: Resource, gateway: Resource, listener: Listener) -> bool:
-    target = policy.spec.get("targetRef") or {}
-    is_of_gateway = target.get("kind") == "MeshGateway" and target["name"] == gateway.identity.name
-    return is_of_gateway and carries(listener.tags, target.get("tags") or {})
-
-
-def _asked(policy: Resource) -> int:
-    return len(policy.spec["targetRef"].get("tags") or {})
+    routes = [route for route in documents.of(kind) if selects(documents, route, proxy, listener)]
+    items = [
+        (strength_at_listener(Item(route, index, _MESH, item), _MESH), route, item)
+        for route in routes
+        for index, item in enumerate(route.items("to"))
+    ]
+    return [(route, item) for _, route, item in sorted(items, key=itemgetter(0), reverse=True)]
 
 
 def _of_request(documents: Documents, proxy: Resource, listener: Listener, request: Request) -> Answer | str:
     call = Call("", request.port, request.method, request.path, request.headers, request.query)
-    for match, rule in _rows(documents, proxy, listener, _name(request.host)):
+    for match, rule in rows(documents, proxy, listener, host_name(request.host)):
         if takes(match, call):
             return _taken(documents, listener, request, match, rule)
     return Answer(status=NO_ROUTE)
 
 
-def _rows(
+def rows(
     documents: Documents, proxy: Resource, listener: Listener, name: str
-) -> Iterator[tuple[Mapping[str, Any], _Rule]]:
+) -> Iterator[tuple[Mapping[str, Any], MergedRule]]:
     """The matches in the order in which they are tried: those of the narrowest pattern first."""
     items = _items(documents, "MeshHTTPRoute", proxy, listener)
     patterns = {pattern.lower() for _, item in items for pattern in _patterns(item) if fits(pattern, name)}
@@ -228,22 +162,21 @@ def _patterns(item: Data) -> list[str]:
     return item.get("hostnames") or ["*"]
 
 
-def _rules(items: list[tuple[Resource, Data]]) -> list[_Rule]:
+def _rules(items: list[tuple[Resource, Data]]) -> list[MergedRule]:
     """Rules with the same matches are one; `filters` and `backendRefs` are those of the strongest that has them."""
-    rules: dict[str, _Rule] = {}
+    rules: dict[str, MergedRule] = {}
     for policy, item in items:
         for written in item.get("rules") or []:
             matches = [completed(match) for match in written["matches"]]
-            rule = rules.setdefault(json.dumps(matches, sort_keys=True), _Rule(policy, matches))
+            rule = rules.setdefault(json.dumps(matches, sort_keys=True), MergedRule(policy, matches))
             default = written.get("default") or {}
-            if "backendRefs" in default and "backendRefs" not in rule.default:
-                rule.backends_of = policy
+            rule.suppliers = {**dict.fromkeys(default, policy), **rule.suppliers}
             rule.default = {**default, **rule.default}
     return list(rules.values())
 
 
 def _taken(
-    documents: Documents, listener: Listener, request: Request, match: Mapping[str, Any], rule: _Rule
+    documents: Documents, listener: Listener, request: Request, match: Mapping[str, Any], rule: MergedRule
 ) -> Answer | str:
     owner = _kri(rule.owner)
     filters = rule.default.get("filters") or []
@@ -251,8 +184,7 @@ def _taken(
     if redirect is not None:
         location = _location(listener, request, match, redirect)
         return Answer(owner, redirect.get("statusCode", 302), location)
-    refs = rule.default.get("backendRefs") or []
-    led = shares(documents, _NO_SERVICE, tuple((rule.backends_of or rule.owner, ref) for ref in refs))
+    led = shares(documents, NO_SERVICE, rule.refs)
     if UNCLEAR in led:
         return UNCLEAR
     rewrite: Data = next((each["urlRewrite"] for each in filters if each["type"] == "URLRewrite"), {})
@@ -276,7 +208,7 @@ def _location(
     spoken = "https" if listener.protocol == "HTTPS" else "http"
     scheme = redirect.get("scheme") or spoken
     port = redirect.get("port") or (_DEFAULT_PORTS[scheme] if redirect.get("scheme") else request.port)
-    host = redirect.get("hostname") or _name(request.host)
+    host = redirect.get("hostname") or host_name(request.host)
     return scheme, host, port, _path(request, match, redirect.get("path"))
 
 
@@ -292,15 +224,23 @@ def _path(request: Request, match: Mapping[str, Any], change: Data | None) -> st
 
 
 def _of_connection(documents: Documents, proxy: Resource, listener: Listener) -> Answer | str:
-    """The strongest MeshTCPRoute has it; without any, nobody takes connections."""
-    items = _items(documents, "MeshTCPRoute", proxy, listener)
-    if not items:
+    """Without any route nobody takes connections."""
+    route = tcp_route(documents, proxy, listener)
+    if route is None:
         return CLOSED
-    policy, item = items[0]
-    led = shares(documents, _NO_SERVICE, tuple((policy, ref) for ref in item["rules"][0]["default"]["backendRefs"]))
+    led = shares(documents, NO_SERVICE, route[1])
     if UNCLEAR in led:
         return UNCLEAR
     return CLOSED if set(led) == {MISSING} else Answer(shares=_named(led))
+
+
+def tcp_route(
+    documents: Documents, proxy: Resource, listener: Listener
+) -> tuple[Resource, tuple[tuple[Resource, Data], ...]] | None:
+    """The strongest MeshTCPRoute has all connections of a listener, with its references to backends."""
+    for policy, item in _items(documents, "MeshTCPRoute", proxy, listener):
+        return policy, tuple((policy, ref) for ref in item["rules"][0]["default"]["backendRefs"])
+    return None
 
 
 def _named(led: Mapping[Destination | str, Fraction]) -> dict[str, Fraction]:

@@ -20,6 +20,7 @@ from cp.translate.snapshot import Snapshot
 from tests.edge import oracle
 from tests.edge.draws import Draw, call_of, draw, requests
 from tests.edge.envoy import BACKEND_HOST, CLOSED, REFUSED, Gateways, Observed, send
+from tests.edge.listeners import mesh_gateway
 from tests.edge.oracle import Answer, Request
 from tests.oracle.destinations import MISSING, UNCLEAR
 from tests.oracle.reading import Documents, read
@@ -49,7 +50,7 @@ class Gateway:
     def requests(self, count: int) -> Iterator[Request]:
         proxy = self.documents.get("Dataplane", self.draw.proxy)
         assert proxy is not None
-        gateway = oracle.mesh_gateway(self.documents, proxy)
+        gateway = mesh_gateway(self.documents, proxy)
         listeners = gateway.spec["conf"]["listeners"] if gateway else []
         return requests(Random(self.draw.mesh.seed), listeners, count)
 

@@ -6,6 +6,7 @@ import pytest
 from envoy.config.route.v3.route_pb2 import RouteConfiguration
 
 from cp.insight.explain import AmbiguousCall, Explanation, explain, parse_call, proxy_of_gateway
+from cp.insight.explain.model import BUILT_IN, ENVOY
 from cp.resources.world import World
 from cp.translate.compiler import Compiler
 from cp.translate.packing import ROUTES
@@ -149,6 +150,37 @@ def test_the_stronger_policy_holds_even_if_it_names_a_route_as_well(backend: str
     assert timeouts(world_of(text)) == (3, 7)
     assert values["http.requestTimeout"].winner.value == "3s"
     assert [loser.value for loser in values["http.requestTimeout"].losers] == ["7s", "15s"]
+
+
+NULL = """---
+type: MeshRetry
+mesh: default
+name: weak
+spec:
+  to: [{targetRef: {kind: Mesh}, default: {http: {numRetries: 3, perTryTimeout: 1s, retryOn: [5xx]}}}]
+---
+type: MeshRetry
+mesh: default
+name: strong
+spec:
+  targetRef: {kind: MeshGateway, name: edge}
+  to:
+    - targetRef: {kind: Mesh}
+      default: {http: {numRetries: null, perTryTimeout: null, retryOn: null, backOff: {maxInterval: 1s}}}
+"""
+
+
+def test_a_field_that_a_null_removed_has_the_value_that_holds_then() -> None:
+    values = {value.path: value for value in explained("http://shop.example/cart", EDGE + NULL).values}
+    conditions, retries, limit = (values[f"http.{name}"] for name in ("retryOn", "numRetries", "perTryTimeout"))
+
+    assert (conditions.winner.value, conditions.winner.level) == (
+        ["gateway-error", "connect-failure", "refused-stream"],
+        BUILT_IN,
+    )
+    assert (retries.winner.value, retries.winner.level) == (1, ENVOY)
+    assert (limit.winner.value, limit.note) == (None, "removed")
+    assert [loser.value for value in (conditions, retries, limit) for loser in value.losers] == [["5xx"], 3, "1s"]
 
 
 def timeouts(world: World) -> tuple[int, int]:

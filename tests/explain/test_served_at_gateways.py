@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from random import Random
 
+import pytest
 from envoy.config.listener.v3.listener_pb2 import Listener
 from envoy.extensions.filters.network.http_connection_manager.v3.http_connection_manager_pb2 import (
     HttpConnectionManager,
@@ -21,6 +22,7 @@ from cp.translate.compiler import Compiler
 from cp.translate.packing import LISTENER
 from cp.translate.snapshot import Snapshot
 from tests.edge.draws import draw
+from tests.edge.policy_draws import draw_with_policies
 from tests.explain.served import DecodedSnapshot, Fields, client_fields, row_fields, tcp_fields, terminal_filter_of
 from tests.explain.test_served import assert_same, values_of_request
 from tests.random_mesh import EDGE, IN_SHARES, Mesh, dataplanes, seeds, share
@@ -74,6 +76,14 @@ def test_every_timeout_and_retry_at_a_gateway_is_explained_with_the_value_that_i
             compared += sum(value.winner.policy is not None for value in explanation.values)
 
     assert compared > 50
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("first", [0, 25, 50])
+def test_what_holds_is_explained_where_many_policies_meet(first: int) -> None:
+    for seed in range(first, first + 25):
+        for snapshot, explanation in explanations(draw_with_policies(seed, "127.0.0.77").mesh):
+            judge(snapshot, explanation)
 
 
 def judge(snapshot: Snapshot, explanation: Explanation) -> None:

@@ -150,11 +150,12 @@ def means(documents: Documents, policy: Resource, target: Data, destination: Des
     """Whether a target means a destination: "", "service", or "section" where it names the port.
 
     `sectionName` is the port's name or its number (differences from Kuma, Names); a section that is not there means
-    nothing. A service that is only a tag has no sections: an item for one is for all of it (matching and merging).
+    nothing. A service that is only a tag has no sections: an item for one is for all of it (matching and merging), but
+    a null in it still uncovers what is said of the whole service (rules by tags).
     """
     if destination.service is None:
         is_meant = target["kind"] == "MeshService" and target.get("name") == destination.tag
-        return "service" if is_meant else ""
+        return ("section" if target.get("sectionName") else "service") if is_meant else ""
     if destination.service not in [resource.identity for resource in _named(documents, policy, target)]:
         return ""
     if not target.get("sectionName"):

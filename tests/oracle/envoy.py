@@ -95,8 +95,8 @@ def _of_request(snapshot: Snapshot, row: Route) -> Answer:
     return Answer(
         owner,
         shares=_shares(snapshot, weights),
-        request_timeout=_seconds(action, "timeout"),
-        stream_idle_timeout=_seconds(action, "idle_timeout"),
+        request_timeout=duration(action, "timeout"),
+        stream_idle_timeout=duration(action, "idle_timeout"),
         retry=_retry(action.retry_policy) if action.HasField("retry_policy") else None,
         connection_timeouts=_connections(snapshot, weights),
     )
@@ -109,7 +109,7 @@ def _of_connection(snapshot: Snapshot, proxy: TcpProxy) -> Answer:
         return Answer(shares=shares)
     return Answer(
         shares=shares,
-        idle_timeout=_seconds(proxy, "idle_timeout"),
+        idle_timeout=duration(proxy, "idle_timeout"),
         connect_attempts=proxy.max_connect_attempts.value if proxy.HasField("max_connect_attempts") else None,
         connection_timeouts=_connections(snapshot, weights),
     )
@@ -139,12 +139,12 @@ def _connections(snapshot: Snapshot, weights: list[tuple[str, int]]) -> dict[str
 def _timeouts(snapshot: Snapshot, name: str) -> Iterator[Fraction]:
     packed = snapshot.get(CLUSTER, name)
     if packed is not None:
-        timeout = _seconds(Cluster.FromString(packed.body), "connect_timeout")
+        timeout = duration(Cluster.FromString(packed.body), "connect_timeout")
         assert timeout is not None
         yield timeout
 
 
-def _seconds(message: Any, field: str) -> Fraction | None:
+def duration(message: Any, field: str) -> Fraction | None:
     if not message.HasField(field):
         return None
     duration = getattr(message, field)
@@ -154,12 +154,12 @@ def _seconds(message: Any, field: str) -> Fraction | None:
 def _retry(policy: RetryPolicy) -> dict[str, Any]:
     return {
         "numRetries": policy.num_retries.value if policy.HasField("num_retries") else None,
-        "perTryTimeout": _seconds(policy, "per_try_timeout"),
-        "retryOn": set(_conditions(policy)),
+        "perTryTimeout": duration(policy, "per_try_timeout"),
+        "retryOn": set(conditions(policy)),
     }
 
 
-def _conditions(policy: RetryPolicy) -> Iterator[str]:
+def conditions(policy: RetryPolicy) -> Iterator[str]:
     """The words of MeshRetry's that are none of Envoy's are fields of their own there."""
     yield from (word for word in policy.retry_on.split(",") if word and word not in _OF_FIELDS)
     yield from map(str, policy.retriable_status_codes)

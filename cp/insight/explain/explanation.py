@@ -25,7 +25,7 @@ from cp.insight.explain.outbounds import destination_label, outbound_for
 from cp.insight.explain.query import AmbiguousCall, CallQuery
 from cp.insight.explain.rows import explained_rows, taken_route
 from cp.insight.explain.servers import ServerPolicies
-from cp.insight.explain.unset import unset, with_note
+from cp.insight.explain.unset import uncovered, unset, with_note
 from cp.insight.explain.values import AppliedConf, ShownNames, acting_values, idle_values, removed_values, unheard
 from cp.insight.parts import DestinationParts, destination_parts
 from cp.insight.simulate import Call, NoListener, Outcome, TrafficShare, simulate
@@ -226,13 +226,10 @@ class _Explainer:
         """The values that hold for the request; then those without effect and those that nobody set."""
         cluster_confs = [conf for confs_of_cluster in backends.confs.values() for conf in confs_of_cluster]
         acting = tuple(with_note(self._policies, value, outcome.forward) for value in acting_values(confs))
-        values_without_effect = (
-            *idle_values(confs, cluster_confs, idle_reason),
-            *removed_values(confs),
-        )
-        yield from (*acting, *values_without_effect)
-        known_values = (*acting, *values_without_effect, *acting_values(cluster_confs), *also_known)
-        yield from unset(self._policies, known_values, outcome.forward, protocol)
+        idle = tuple(idle_values(confs, cluster_confs, idle_reason))
+        known_values = (*acting, *idle, *acting_values(cluster_confs), *also_known)
+        unset_values = unset(self._policies, known_values, outcome.forward, protocol)
+        yield from (*acting, *idle, *uncovered(removed_values(confs), unset_values))
 
     def _idle_reason(self, result: OutboundResult, outcome: Outcome, conf: AppliedConf, path: str) -> str:
         """Why a field has no effect on a call."""

@@ -24,6 +24,15 @@ def unset(
                 yield _value(policy.kind.name, field)
 
 
+def uncovered(removed: Iterable[FieldValue], unset_values: Iterable[FieldValue]) -> Iterator[FieldValue]:
+    """What nulls removed, with the value that holds then if there is one; and the fields that nobody spoke of."""
+    by_field = {(value.policy, value.path): value for value in unset_values}
+    for value in removed:
+        holding = by_field.pop((value.policy, value.path), None)
+        yield value if holding is None or holding.winner.value is None else replace(holding, losers=value.losers)
+    yield from by_field.values()
+
+
 def _value(kind: str, field: UnsetField) -> FieldValue:
     origin = ValueOrigin(field.value, BUILT_IN if field.is_built_in else ENVOY)
     return FieldValue(kind, field.path, origin, served_in=field.served_in, note=field.note)
