@@ -12,8 +12,8 @@ PIP := -m pip --disable-pip-version-check --quiet
 SOURCES := $(wildcard cp generators tests examples bench debian) gui/build.py protos hatch_build.py
 PYTEST := $(BIN)/python -m pytest
 # A file's tests share what they start, so they stay together. (`loadgroup` of xdist 3.8 does nothing under pytest 9.2.)
-# Many wait for what they started, so there are half as many more of them at once as there are processors.
-WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(8, (os.cpu_count() or 1) * 3 // 2))')
+# Many wait for what they started, so twice as many run at once as there are processors.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(8, (os.cpu_count() or 1) * 2))')
 PARALLEL = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .DELETE_ON_ERROR:

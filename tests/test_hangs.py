@@ -55,7 +55,11 @@ def outcome_of(folder: Path, test: str) -> str:
 
 @pytest.mark.parametrize(
     ("test", "name"),
-    [(IN_A_PROPERTY, "test_ends(number="), (IN_A_CALLBACK, "test_ends()"), (IN_A_FIXTURE, "test_ends(")],
+    [
+        (IN_A_PROPERTY, "test_ends(number="),
+        pytest.param(IN_A_CALLBACK, "test_ends()", marks=pytest.mark.long),
+        (IN_A_FIXTURE, "test_ends("),
+    ],
     ids=["property", "callback", "fixture"],
 )
 def test_a_hang_is_a_failure_with_its_place_and_the_next_test_runs(tmp_path: Path, test: str, name: str) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from subprocess import PIPE, Popen
 
 import grpc
+import pytest
 
 from cp.ads.hub import Hub
 from cp.ads.loop import DrainLoop
@@ -21,6 +22,7 @@ PROXIES = 2000
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.long
 def test_no_stream_of_a_storm_is_cancelled() -> None:
     """The server does not get round to any of them before all are there, as when it is busy after a restart."""
 

@@ -10,7 +10,7 @@ from tests.support.playground import Playground
 from tests.support.upstreams import answering
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.envoy
+pytestmark = [pytest.mark.envoy, pytest.mark.long]
 
 CALLS = 300
 

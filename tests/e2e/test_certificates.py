@@ -24,6 +24,8 @@ from tests.support.control_plane import ControlPlane
 from tests.support.leaks import spellings
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.long
+
 NAME = mesh_identity("default")
 _ASKED: Final[Mapping[str, Sequence[str]]] = {CLUSTER: (), LISTENER: (), SECRET: (NAME,)}
 WEB = dataplane({"kuma.io/service": "web"}).data

@@ -12,7 +12,7 @@ from tests.support.playground import Playground, rows
 from tests.support.upstreams import answering, at_once, upstream
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.envoy
+pytestmark = [pytest.mark.envoy, pytest.mark.long]
 
 INSTANCES = {"backend-1", "backend-2", "backend-3"}
 BAD = "backend-1"

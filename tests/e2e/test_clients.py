@@ -19,7 +19,7 @@ from tests.support.playground import Playground
 from tests.support.services import TcpService
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.envoy
+pytestmark = [pytest.mark.envoy, pytest.mark.long]
 
 AUTHORITY = Authority()
 WEB = AUTHORITY.leaf("spiffe://default/web", "kuma://version/v1")

@@ -31,7 +31,7 @@ from tests.support.playground import Playground
 from tests.support.services import TcpService
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.envoy
+pytestmark = [pytest.mark.envoy, pytest.mark.long]
 
 SHOP = "shop.example.com"
 DATABASES = {"database-1", "database-2"}

@@ -13,7 +13,7 @@ from tests.support.services import TcpService
 from tests.support.upstreams import answering, healthy, upstream
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.envoy
+pytestmark = [pytest.mark.envoy, pytest.mark.long]
 
 HEALTH, ALWAYS = "/health", 1_000_000
 INSTANCES = {"backend-1", "backend-2", "backend-3"}

@@ -148,6 +148,7 @@ def command(mesh: Playground, proxy: Proxy, folder: Path, *options: str) -> list
     return [*words, *work, *options]
 
 
+@pytest.mark.long
 def test_a_token_that_is_replaced_in_its_file_opens_the_door_again(mesh: Playground, tmp_path: Path) -> None:
     proxy = Proxy("rotated", "client", backends=("backend",))
     (file := tmp_path / "token").write_text(token("rotated", jti="first") + "\n")

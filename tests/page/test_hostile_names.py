@@ -16,6 +16,8 @@ from tests.page.test_views import VIEWS
 from tests.support.browser import Visit
 from tests.support.playground import Playground
 
+pytestmark = pytest.mark.long
+
 MARKUP: Final = "<script>window.hostile=1</script><img src=/x onerror=window.hostile=1><b>&lt;"
 HOSTILE: Final = {
     "markup": (MARKUP, MARKUP),

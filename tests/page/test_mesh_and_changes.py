@@ -15,6 +15,8 @@ from tests.page.conftest import write
 from tests.support.browser import Visit
 from tests.support.playground import Playground
 
+pytestmark = pytest.mark.long
+
 HOSTILE: Final = "<script>alert(1)</script>\u202e" + "x" * 1000
 
 SPLIT: Final = """\

@@ -14,7 +14,7 @@ from tests.support.mesh import Document, policy, service_item
 from tests.support.playground import Playground
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.envoy
+pytestmark = [pytest.mark.envoy, pytest.mark.long]
 
 
 @pytest.fixture

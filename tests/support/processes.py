@@ -112,6 +112,11 @@ class RunningKoguma(Running):
     """A `koguma` that need not import anything first."""
 
     def _started(self, env: Mapping[str, str], cwd: Path | None) -> subprocess.Popen[bytes] | Fork:
-        if is_on_another_machine():
+        if is_on_another_machine() or _of_python(env) != _of_python(os.environ):  # noqa: TID251  # what was inherited
             return super()._started(env, cwd)
         return Fork(self.command, self.log, env, cwd)
+
+
+def _of_python(env: Mapping[str, str]) -> dict[str, str]:
+    """What an interpreter reads when it starts, and a fork has behind it."""
+    return {name: value for name, value in env.items() if name.startswith("PYTHON")}
