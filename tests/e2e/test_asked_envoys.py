@@ -19,7 +19,7 @@ from tests.support.playground import Playground, dp_run
 from tests.support.processes import Running
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.envoy, pytest.mark.long]
+pytestmark = pytest.mark.envoy
 
 CLUSTER = "kri_msvc_default___backend_main"
 ASKED = "/meshes/default/dataplanes/new/_envoy"
