@@ -19,6 +19,8 @@ from tests.plan.rig import PlannedControlPlane, Sent, planned_control_plane
 from tests.random_mesh import EDGE, EVERY, LEGACY, MESH, random_document, seeds
 
 EDITS = 3
+PARTS = 6
+"""Into how many tests the many plans are split, for a test that takes too long is taken for one that hangs."""
 
 Planning: TypeAlias = Callable[[], Awaitable[Mapping[str, Any]]]
 Making: TypeAlias = Callable[[], Awaitable[None]]
@@ -31,8 +33,9 @@ def test_the_fields_of_a_plan_are_those_in_which_what_proxies_are_sent_differs()
 
 
 @pytest.mark.long
-def test_the_fields_of_many_plans_are_those_in_which_what_proxies_are_sent_differs() -> None:
-    for seed in range(1000, 1000 + max(120, settings().max_examples)):
+@pytest.mark.parametrize("part", range(PARTS))
+def test_the_fields_of_many_plans_are_those_in_which_what_proxies_are_sent_differs(part: int) -> None:
+    for seed in range(1000 + part, 1000 + max(120, settings().max_examples), PARTS):
         asyncio.run(_judged(seed))
 
 
