@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -16,15 +17,25 @@ from cp.ads.loop import DrainLoop
 
 
 class PollerCompletionQueue:
-    """As gRPC's own: for many bytes that were written it takes one a call, and all that there is to do."""
+    """As gRPC's own: for many bytes that were written it takes one a call, and all that there is to do.
+
+    It is there for all loops of the process, and breaks off at an operation of one that is closed.
+    """
 
     def __init__(self, reader: socket.socket) -> None:
         self.reader = reader
         self.calls = 0
+        self.operations: deque[str] = deque()
+        self.handed_over: list[str] = []
 
     def _handle_events(self, loop: object) -> None:
         assert self.reader.recv(1) == b"1"
         self.calls += 1
+        while self.operations:
+            operation = self.operations.popleft()
+            if operation == "of a closed loop":
+                raise RuntimeError("Event loop is closed")
+            self.handed_over.append(operation)
 
 
 class Reader(PollerCompletionQueue):
@@ -65,6 +76,22 @@ def calls(kind: Callable[[socket.socket], PollerCompletionQueue], count: int, tu
 @pytest.mark.parametrize("count", [1, 2, 200])
 def test_however_many_bytes_wait_one_turn_takes_them(count: int) -> None:
     assert calls(PollerCompletionQueue, count, turned=20) == 1
+
+
+def test_what_is_behind_an_operation_of_a_closed_loop_is_handed_over() -> None:
+    loop = DrainLoop()
+    loop.set_exception_handler(lambda *_: None)
+    try:
+        with sockets() as (reader, writer):
+            queue = PollerCompletionQueue(reader)
+            loop.add_reader(reader, partial(queue._handle_events, loop))
+            queue.operations += ["first", "of a closed loop", "of a closed loop", "last"]
+            writer.send(b"1" * len(queue.operations))
+            turns(loop, 20)
+            loop.remove_reader(reader)
+            assert queue.handed_over == ["first", "last"]
+    finally:
+        loop.close()
 
 
 def test_the_bytes_of_others_are_theirs() -> None:
