@@ -53,10 +53,11 @@ from cp.tracing.spans import Attribute
 from cp.tracing.writes import WriteTraces
 from cp.version import VERSION
 
-_COLLECTS_AFTER = (10_000, 2, 4000)
-"""A push to a thousand proxies makes some hundred thousand objects that live until it is answered. With Python's own
-thresholds every few pushes look like growth, and looking through all there is holds up the event loop. The first two
-bound what is looked through otherwise, with every thread waiting: 10,000 objects, and now and then 30,000."""
+_COLLECTS_AFTER = (1_000, 2, 40_000)
+"""Every thread waits while the garbage collector looks at the newest objects, and at all that each of them names: for
+some a thousand names. So there are few of them at once, 1,000 and now and then 3,000. All objects are looked at seldom:
+with Python's own thresholds a push to a thousand proxies, which makes some hundred thousand objects that live until it
+is answered, looks like growth."""
 
 
 @dataclass(frozen=True, slots=True)
