@@ -12,6 +12,7 @@ from starlette.requests import Request
 from cp.access.keys import OfflineKeys, Purpose
 from cp.ads.admission import Doorkeeper
 from cp.api.authentication import AccessControl
+from cp.api.caller import ApiCaller
 from cp.api.page import NO_PAGE, PageFiles
 from cp.api.requirements import BOOTSTRAP
 from cp.api.work import WorkQueues
@@ -206,6 +207,10 @@ class Collaborators:
     def paths_of_proxies(self) -> Collection[str]:
         """The paths whose handlers ask for tokens of proxies, or which are for everybody who says to be a proxy."""
         return (BOOTSTRAP,) if self.for_proxies.doorkeeper is not None or self.trusts_proxies else ()
+
+    def is_of_proxy(self, caller: ApiCaller) -> bool:
+        """Whether somebody who says to be a run of a proxy can be one: where proxies show tokens, who shows one."""
+        return caller.proxy is not None or self.for_proxies.doorkeeper is None
 
     @property
     def follows(self) -> bool:
