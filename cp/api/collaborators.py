@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
+from weakref import ref
 
 from starlette.requests import Request
 
@@ -138,6 +139,20 @@ async def _unmoved(_world: World, _mesh: str) -> Iterable[TrustMove]:
     return ()
 
 
+class LastRead:
+    """What was read last of a store, for as long as a request uses it: many that wait would else have a copy each."""
+
+    def __init__(self) -> None:
+        self._contents: ref[Contents] | None = None
+
+    @property
+    def contents(self) -> Contents | None:
+        return None if self._contents is None else self._contents()
+
+    def note(self, contents: Contents) -> None:
+        self._contents = ref(contents)
+
+
 @dataclass(frozen=True, slots=True)
 class Collaborators:
     """Everything that the API is given."""
@@ -172,6 +187,7 @@ class Collaborators:
 
     works: WorkQueues = field(default_factory=WorkQueues)
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
+    last_read: LastRead = field(default_factory=LastRead)
 
     circle: InstanceCircle | None = None
     """The control planes on one store; None where nobody asks for them."""
@@ -230,4 +246,9 @@ class Collaborators:
 
     async def _read(self) -> Contents:
         async with self.reading:
-            return await self.store.read()
+            known = self.last_read.contents
+            if known is not None and known.revision == await self.store.revision():
+                return known
+            contents = await self.store.read()
+            self.last_read.note(contents)
+            return contents
