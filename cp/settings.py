@@ -21,7 +21,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from cp.access.rights import ADMIN, AUTHENTICATED, UNAUTHENTICATED
 from cp.model.duration import Duration
 from cp.model.hosts import LOOPBACK, hosts_with_ports, is_ip, is_loopback
-from cp.model.wording import plain, without_password
+from cp.model.wording import plain, without_password, without_user
 from cp.resources.engine import DEFAULT_ENGINE, Engine
 from cp.settings_file import FileSettings, settings_in
 from cp.store.port import KEPT, KEPT_BYTES
@@ -831,13 +831,18 @@ def _bootstrap_params(settings: Settings) -> dict[str, Any]:
     }
 
 
+_WITH_TOKENS: Final = frozenset({"otlp_endpoint", "otel_endpoint", "otel_traces_endpoint"})
+"""URLs in which some write a token in the place of a user."""
+
+
 def _sentence(fault: ErrorDetails, places: Mapping[str, str]) -> str:
     name, message = _name(str(fault["loc"][0]) if fault["loc"] else ""), plain(fault["msg"])
     if fault["input"] is None and name in _NEEDED_BY:  # it is not written anywhere: what needs it is
         needed_by = _NEEDED_BY[name]
         return f"{places.get(needed_by) or variable(needed_by)}: {message}"
     shown_name = variable(name) if name in Settings.model_fields else name
-    input_ = "" if is_secret(name) else f"={without_password(str(fault['input']))}"
+    as_shown = without_user if name in _WITH_TOKENS else without_password
+    input_ = "" if is_secret(name) else f"={as_shown(str(fault['input']))}"
     return f"{places.get(name) or shown_name}{input_}: {message}"
 
 

@@ -230,6 +230,15 @@ def test_headers_are_percent_encoded_and_those_of_traces_take_the_place_of_all(
     assert collector.headers == headers
 
 
+@pytest.mark.parametrize("name", ["KOGUMA_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"])
+def test_a_token_in_a_bad_endpoint_is_not_shown(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(name, "ftp://hunter2@collector/x")
+
+    with pytest.raises(BadSettings) as refused:
+        load()
+    assert f"{name}=ftp://[redacted]@collector/x: " in str(refused.value)
+
+
 def test_headers_for_a_standard_endpoint_are_not_sent_to_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     variables = {"KOGUMA_OTLP_ENDPOINT": "http://ours", "EXPORTER_OTLP_HEADERS": "a=1"}
     alone = standard(monkeypatch, variables).trace_collector

@@ -124,8 +124,11 @@ class AccessRight:
         """Whether it grants something in a mesh or, if that is None, in some mesh."""
         by_name = BY_NAME_TO_WRITE if verb is Verb.WRITE else BY_NAME
         is_for_kind = kind not in by_name if self.kinds is None else kind in self.kinds
-        is_in_mesh = self.meshes is None or mesh is None or mesh in self.meshes
-        return verb in self.verbs and is_for_kind and kind not in self.but and is_in_mesh
+        return verb in self.verbs and is_for_kind and kind not in self.but and self.is_in(mesh)
+
+    def is_in(self, mesh: str | None) -> bool:
+        """Whether it is for a mesh or, if that is None, for some mesh."""
+        return self.meshes is None or mesh is None or mesh in self.meshes
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,13 +157,15 @@ class Rights:
         """Whether a user may do something in at least one mesh."""
         return self._decision(user, AccessRequest(verb, kind), None)
 
-    def may_something(self, user: User, *verbs: Verb) -> AccessDecision:
-        """Whether a user may do one of these to anything at all."""
+    def may_something(self, user: User, *verbs: Verb, mesh: str | None = None) -> AccessDecision:
+        """Whether a user may do one of these to anything at all, in a mesh or, without one, anywhere."""
         allowed = self.is_administrator(user) or any(
-            right.subjects.include(user) and not right.verbs.isdisjoint(verbs) for right in self.rights
+            right.subjects.include(user) and not right.verbs.isdisjoint(verbs) and right.is_in(mesh)
+            for right in self.rights
         )
-        deed = " or ".join(verbs)
-        return AccessDecision(allowed, f"{user} may {deed} something" if allowed else f"{user} may not {deed} anything")
+        deed, where = " or ".join(verbs), "" if mesh is None else f" in mesh `{mesh}`"
+        wish = f"may {deed} something{where}" if allowed else f"may not {deed} anything{where}"
+        return AccessDecision(allowed, f"{user} {wish}")
 
     def _decision(self, user: User, wanted: AccessRequest, mesh: str | None) -> AccessDecision:
         if self.is_administrator(user):

@@ -154,7 +154,11 @@ def enter(scope: Scope, caller: ApiCaller) -> None:
 
 
 def caller_of(request: Request) -> ApiCaller:
-    return cast("ApiCaller", request.scope[_CALLER])
+    return caller_in(request.scope)
+
+
+def caller_in(scope: Scope) -> ApiCaller:
+    return cast("ApiCaller", scope[_CALLER])
 
 
 def logged_names(names: Sequence[object]) -> list[str]:

@@ -6,12 +6,14 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
+from weakref import ref
 
 from starlette.requests import Request
 
 from cp.access.keys import OfflineKeys, Purpose
 from cp.ads.admission import Doorkeeper
 from cp.api.authentication import AccessControl
+from cp.api.caller import ApiCaller
 from cp.api.page import NO_PAGE, PageFiles
 from cp.api.requirements import BOOTSTRAP
 from cp.api.work import WorkQueues
@@ -137,6 +139,20 @@ async def _unmoved(_world: World, _mesh: str) -> Iterable[TrustMove]:
     return ()
 
 
+class LastRead:
+    """What was read last of a store, for as long as a request uses it: many that wait would else have a copy each."""
+
+    def __init__(self) -> None:
+        self._contents: ref[Contents] | None = None
+
+    @property
+    def contents(self) -> Contents | None:
+        return None if self._contents is None else self._contents()
+
+    def note(self, contents: Contents) -> None:
+        self._contents = ref(contents)
+
+
 @dataclass(frozen=True, slots=True)
 class Collaborators:
     """Everything that the API is given."""
@@ -171,6 +187,7 @@ class Collaborators:
 
     works: WorkQueues = field(default_factory=WorkQueues)
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
+    last_read: LastRead = field(default_factory=LastRead)
 
     circle: InstanceCircle | None = None
     """The control planes on one store; None where nobody asks for them."""
@@ -207,6 +224,10 @@ class Collaborators:
         """The paths whose handlers ask for tokens of proxies, or which are for everybody who says to be a proxy."""
         return (BOOTSTRAP,) if self.for_proxies.doorkeeper is not None or self.trusts_proxies else ()
 
+    def is_of_proxy(self, caller: ApiCaller) -> bool:
+        """Whether somebody who says to be a run of a proxy can be one: where proxies show tokens, who shows one."""
+        return caller.proxy is not None or self.for_proxies.doorkeeper is None
+
     @property
     def follows(self) -> bool:
         """Whether the store can be read, and what is served is what is stored but for what was written just now."""
@@ -225,4 +246,9 @@ class Collaborators:
 
     async def _read(self) -> Contents:
         async with self.reading:
-            return await self.store.read()
+            known = self.last_read.contents
+            if known is not None and known.revision == await self.store.revision():
+                return known
+            contents = await self.store.read()
+            self.last_read.note(contents)
+            return contents

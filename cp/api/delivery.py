@@ -10,6 +10,7 @@ from functools import cache
 from typing import Annotated, Any, Final
 
 import msgspec
+import structlog
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
@@ -18,7 +19,8 @@ from cp.api.body import decoded, text_of
 from cp.api.caller import ApiCaller, caller_of
 from cp.api.collaborators import Collaborators
 from cp.api.delivery_data import progress_data
-from cp.api.errors import bad_request
+from cp.api.errors import ApiError, bad_request
+from cp.api.lasting import LastingAnswers
 from cp.api.numbers import LARGEST, natural, shortened
 from cp.api.rollouts import rollout_sentences
 from cp.model.duration import LONGEST_WAIT, Duration
@@ -28,11 +30,14 @@ from cp.resources.world import World
 from cp.serving.delivery import ChangeProgress
 from cp.serving.instances.returns import ReturnWatch, WholeProgress, whole_progress
 
+_PATH: Final = "/_delivery"
 _LARGEST_BODY: Final = 1024 * 1024
 """Bytes of a question: some thousand resources have room in it, and it is read in a few milliseconds."""
 
 
 _MOST: Final = 10_000
+
+log = structlog.get_logger()
 
 _BEGIN_MOVES: Final = frozenset({"Mesh", "MeshIdentity", "MeshTrust", "Secret"})
 """The kinds that say who signs, who is trusted, and how callers speak."""
@@ -50,12 +55,12 @@ class ProgressHandler:
     """The handler."""
 
     def __init__(self, collaborators: Collaborators) -> None:
-        self._api = collaborators
+        self._api, self._lasting = collaborators, LastingAnswers(collaborators)
 
     @property
     def routes(self) -> Iterator[Route]:
-        yield Route("/_delivery", self.get)
-        yield Route("/_delivery", self.post, methods=["POST"])
+        yield Route(_PATH, self.get)
+        yield Route(_PATH, self.post, methods=["POST"])
 
     async def get(self, request: Request) -> Response:
         """`?revision=7` and `&resource=MeshTimeout/default/slow` as often as needed, `&wait=30s` to wait."""
@@ -79,7 +84,7 @@ class ProgressHandler:
         if query.wait is None:
             so_far = await self._api.works.questions.wait(request, lambda: self._so_far(query.revisions, resources))
             return JSONResponse(await self._line(caller, so_far, resources))
-        lines = self._lines(caller, query.revisions, resources, seconds_of(query.wait))
+        lines = self._lines(request, query.revisions, resources, seconds_of(query.wait))
         return StreamingResponse(lines, media_type="application/x-ndjson")
 
     async def _so_far(self, revisions: Collection[int], resources: Collection[Key]) -> WholeProgress:
@@ -96,9 +101,17 @@ class ProgressHandler:
         return self._api.state.loaded_world or World.of((), self._api.kinds)
 
     async def _lines(
-        self, caller: ApiCaller, revisions: Collection[int], resources: Collection[Key], wait: float
+        self, request: Request, revisions: Collection[int], resources: Collection[Key], wait: float
     ) -> AsyncIterator[str]:
+        """Until all is known, the time is over, or whoever waits may not know any more."""
         async for whole in self._progress(revisions, resources, wait):
+            try:
+                caller = self._lasting.caller(request, _PATH)
+                caller.must_inspect({resource.mesh for resource in resources})
+            except ApiError as error:
+                traces = caller_of(request).traces
+                log.info("api.refused", method=request.method, path=_PATH, reason=error.detail, **traces)
+                return
             yield json.dumps(await self._line(caller, whole, resources), ensure_ascii=False) + "\n"
 
     async def _line(self, caller: ApiCaller, whole: WholeProgress, resources: Collection[Key]) -> dict[str, Any]:

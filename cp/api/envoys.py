@@ -19,14 +19,13 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from cp.api.authentication import Authentication
 from cp.api.body import decoded, text_of
 from cp.api.caller import caller_of
 from cp.api.collaborators import Collaborators
 from cp.api.envoy_diff import NoConfigDump, compared_with_envoy
 from cp.api.errors import CONFLICT, TOO_LARGE, UNAVAILABLE, ApiError, bad_request
+from cp.api.lasting import LastingAnswers
 from cp.api.near import not_found
-from cp.api.requirements import REQUIREMENTS, decisions
 from cp.api.work import InPieces, encoded
 from cp.model.checkpoint import Checkpoint
 from cp.model.duration import Duration
@@ -99,7 +98,7 @@ class EnvoyHandler:
 
     def __init__(self, collaborators: Collaborators) -> None:
         self._api, self._links = collaborators, collaborators.envoys.own
-        self._authentication = Authentication(collaborators.access, lambda: collaborators.state.loaded_world)
+        self._lasting = LastingAnswers(collaborators)
 
     @property
     def routes(self) -> Iterator[Route]:
@@ -126,10 +125,8 @@ class EnvoyHandler:
 
     def _may_stay(self, request: Request) -> bool:
         """Look again whether the token of an agent is still good for its proxy."""
-        required, world = REQUIREMENTS["POST", f"{_ONE}/_link"], self._api.state.loaded_world
         try:
-            caller = self._authentication.caller(request.scope)
-            caller.must(decisions(required, caller, request.path_params, self._api.kinds, world))
+            self._lasting.caller(request, f"{_ONE}/_link")
         except ApiError as error:
             traces = caller_of(request).traces
             log.info("envoy.link_ended", resource=str(_key(request)), reason=error.detail, **traces)

@@ -17,14 +17,13 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from cp.api.authentication import Authentication
 from cp.api.caller import caller_of
 from cp.api.collaborators import Collaborators
 from cp.api.delivery import seconds_of
 from cp.api.errors import STOPPING, UNAVAILABLE, ApiError, stopping
 from cp.api.feed_reader import FeedPlace, FeedReader, FeedSources, event
 from cp.api.feed_shares import FeedShares
-from cp.api.requirements import REQUIREMENTS, decisions
+from cp.api.lasting import LastingAnswers
 from cp.model.duration import LONGEST_WAIT
 from cp.serving.instances.fleet import EVERY, Fleet
 
@@ -55,7 +54,7 @@ class FeedHandler:
     def __init__(self, collaborators: Collaborators, fleet: Fleet, pace: FeedPace = FeedPace()) -> None:
         self._api, self._pace = collaborators, pace
         self._sources = FeedSources.of(fleet, collaborators.store, lambda: collaborators.follows)
-        self._authentication = Authentication(collaborators.access, lambda: collaborators.state.loaded_world)
+        self._lasting = LastingAnswers(collaborators)
         self._shares = FeedShares()
 
     async def __call__(self, request: Request) -> Response:
@@ -98,13 +97,10 @@ class FeedHandler:
 
     def _judge(self, request: Request, reader: FeedReader) -> str:
         """Look again who reads, and what he may. Returns why he may not any longer."""
-        state = self._api.state
         try:
-            caller = self._authentication.caller(request.scope)
-            caller.must(decisions(REQUIREMENTS["GET", PATH], caller, {}, self._api.kinds, state.loaded_world))
+            reader.judge(self._lasting.caller(request, PATH))
         except ApiError as error:
             return error.detail
-        reader.judge(caller)
         return ""
 
 

@@ -7,13 +7,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from starlette.datastructures import Headers
 from starlette.types import Scope
 
 from cp.access.rights import NOBODY
-from cp.api.authentication import host_of, is_local
 from cp.api.caller import ApiCaller
 from cp.api.errors import TOO_MANY, UNAVAILABLE, ApiError
+from cp.api.shares import ADDRESS, LOCAL, share_of
 
 MOST: Final = 200
 """Feeds that are open at once, beside those of administrators on this machine."""
@@ -23,7 +22,6 @@ MOST_WITHOUT_TOKEN: Final = 100
 
 MOST_OF_CALLER: Final = 20
 
-_LOCAL: Final = "administrators on this machine"
 _RETRY: Final = {"retry-after": "5"}
 
 
@@ -38,36 +36,26 @@ class FeedShares:
 
     def take(self, caller: ApiCaller, scope: Scope) -> Callable[[], None]:
         """Count one more feed, until what is returned is called. Raises `ApiError` where there is no room for it."""
-        share = _share(caller, scope)
+        share = share_of(caller, scope)
         if self._open[share] >= MOST_OF_CALLER:
             detail = f"{MOST_OF_CALLER} feeds are open for {share}, which is the most for one caller"
             raise ApiError(TOO_MANY, "Too many feeds", detail, headers=_RETRY)
-        if share != _LOCAL:
+        if share != LOCAL:
             self._must_have_room(caller)
         self._open[share] += 1
         return partial(self._give_back, share)
 
     def _must_have_room(self, caller: ApiCaller) -> None:
-        shared = self._open.total() - self._open[_LOCAL]
+        shared = self._open.total() - self._open[LOCAL]
         if shared >= MOST:
             raise _busy(f"{MOST} feeds are open here, which is the most")
-        without_token = sum(count for share, count in self._open.items() if share.startswith(_ADDRESS))
+        without_token = sum(count for share, count in self._open.items() if share.startswith(ADDRESS))
         if caller.user == NOBODY and without_token >= MOST_WITHOUT_TOKEN:
             raise _busy(f"{MOST_WITHOUT_TOKEN} feeds are open here without a token, which is the most")
 
     def _give_back(self, share: str) -> None:
         self._open[share] -= 1
         self._open += Counter()  # forgets those who have none
-
-
-_ADDRESS: Final = "address "
-
-
-def _share(caller: ApiCaller, scope: Scope) -> str:
-    """Whose feeds are counted together."""
-    if caller.is_administrator and is_local(scope, Headers(scope=scope)):
-        return _LOCAL
-    return f"{_ADDRESS}{host_of(scope)}" if caller.user == NOBODY else f"user {caller.user.name}"
 
 
 def _busy(reason: str) -> ApiError:

@@ -9,6 +9,7 @@ See record 0048.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from typing import Final
 
@@ -29,6 +30,7 @@ _ALWAYS: Final = frozenset({"localhost"})
 _WITH_BODY: Final = frozenset({"POST", "PUT"})
 _ELSEWHERE: Final = frozenset({"cross-site", "same-site"})
 _SHOWN: Final = 100
+_HOST: Final = re.compile(r"(\[[^\[\]@]*\]|[^:\[\]@]*)(?::\d{0,5})?")
 
 
 class BrowserGuard:
@@ -78,7 +80,6 @@ def _is_from_here(headers: Headers, host: str) -> bool:
 
 
 def _name(host: str) -> str:
-    """A host without its port."""
-    bracketed, bracket, _ = host.partition("]")
-    name = f"{bracketed}]" if bracket else host.partition(":")[0]
-    return name.lower().rstrip(".")
+    """A host without its port; empty for what is no host with a port, which others would read as another name."""
+    match = _HOST.fullmatch(host)
+    return match[1].lower().rstrip(".") if match else ""

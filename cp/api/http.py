@@ -16,6 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from cp.api.answer_room import AnswerRoom, RoomForAnswers
 from cp.api.apply import ApplyHandler
 from cp.api.authentication import Authentication
 from cp.api.bootstrap import BootstrapHandler
@@ -105,6 +106,7 @@ def _app(routes: Sequence[Route], collaborators: Collaborators) -> Starlette:
             Middleware(_Faults),
             Middleware(BrowserGuard, hosts=collaborators.hosts),
             Middleware(ApiDoor, authentication=authentication),
+            Middleware(RoomForAnswers, room=AnswerRoom()),
         ],
     )
 

@@ -49,7 +49,8 @@ class RegistrationHandler:
         """Whether the addresses of a proxy are endpoints. It gets its configuration either way."""
         key = Key("Dataplane", request.path_params["mesh"], request.path_params["name"])
         report = _reported(await text_of(request, self._api.body_limit, _LARGEST))
-        author = caller_of(request).author(READINESS_WAY)
+        caller = caller_of(request)
+        author = caller.author(READINESS_WAY if self._api.is_of_proxy(caller) else request.method)
 
         async def attempt() -> int:
             return await self._mark(await self._owned(key, report.owner), report, author)

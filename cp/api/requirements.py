@@ -62,7 +62,7 @@ class Requirement:
             if key.type == _DATAPLANE:
                 return self._decision_for_proxy(caller, key, world)
         if self.kind == ANYTHING:
-            return caller.rights.may_something(caller.user, *self.verbs)
+            return caller.rights.may_something(caller.user, *self.verbs, mesh=path.get("mesh"))
         kind = self.kind or kind_named(str(path.get("plural", "")), kinds)
         if self.in_any_mesh and not _is_global(kind, kinds):
             return caller.rights.may_somewhere(caller.user, self.verbs[0], kind)

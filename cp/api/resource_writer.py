@@ -102,7 +102,7 @@ class ResourceWriter:
 
     async def _preflight(self, request: Request, document: Document) -> dict[str, Any]:
         """Show an Envoy what the write comes to, if it is to be asked. Proxies register whatever it may say."""
-        if _is_of_run(request, document.key) or not self._planner.is_preflighted(request):
+        if self._is_of_run(request, document.key) or not self._planner.is_preflighted(request):
             return {}
         write, before = await self._to_write(document, request)
         companions = map(Put, self._api.companions(write.document)) if before is None else ()
@@ -163,7 +163,7 @@ class ResourceWriter:
             outcomes = [{**named(write.key), "outcome": "Deleted"} for write in (*members, deletion)]
             return await self._plan(request, [*members, deletion], outcomes)
         of_preflight: dict[str, Any] = {}
-        if not _is_of_run(request, key) and self._planner.is_preflighted(request):
+        if not self._is_of_run(request, key) and self._planner.is_preflighted(request):
             writes = [*members, deletion]
             of_preflight = await self._planner.must_pass(request, writes, await self._stored(request))
         of_write = list(ended_by_write(self._api.state.loaded_world, [key]).values())
@@ -173,12 +173,17 @@ class ResourceWriter:
         return JSONResponse(_with_warnings(of_preflight, of_write), headers={REVISION_HEADER: str(revision)})
 
     def _author(self, request: Request, key: Key) -> Author:
-        if _is_of_run(request, key):
+        if self._is_of_run(request, key):
             return caller_of(request).author(registration.WAY)
         return self._planner.author(request, request.method)
 
     def _traces(self, request: Request, key: Key) -> dict[str, Any]:
-        return caller_of(request).traces if _is_of_run(request, key) else self._planner.traces(request)
+        return caller_of(request).traces if self._is_of_run(request, key) else self._planner.traces(request)
+
+    def _is_of_run(self, request: Request, key: Key) -> bool:
+        """Whether a run of a proxy registers its Dataplane, or takes it away. Anybody can write the header."""
+        says_so = key.type == _DATAPLANE and bool(request.headers.get(OWNER_HEADER))
+        return says_so and self._api.is_of_proxy(caller_of(request))
 
     async def _store_document(self, document: Document, request: Request) -> tuple[Stored | None, int]:
         """Store a document. Answers with what was there before, and the document's revision.
@@ -252,11 +257,6 @@ def _stamped(document: Document, known: Document | None, request: Request) -> Do
     if owner := must_be_run(request.headers.get(OWNER_HEADER, ""), OWNER_HEADER):
         return registration.registered(document, known, owner, ready=False)
     return registration.written_by_hand(document, known)
-
-
-def _is_of_run(request: Request, key: Key) -> bool:
-    """Whether a run of a proxy registers its Dataplane, or takes it away."""
-    return key.type == _DATAPLANE and bool(request.headers.get(OWNER_HEADER))
 
 
 def _with_warnings(answer: Mapping[str, Any], warnings: Sequence[str]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from cp.api.answer_room import room_for
 from cp.api.errors import UNAVAILABLE, ApiError, bad_request
 from cp.model.checkpoint import Allowance, Checkpoint, Stopped, TooLarge, never_stopped
 from cp.store.feed import tell
@@ -56,6 +57,13 @@ class InPieces(Response):
         if len(self.body) <= _PIECE:
             await super().__call__(scope, receive, send)
             return
+        try:
+            with room_for(len(self.body), scope):
+                await self._send(send)
+        except ApiError as busy:
+            await busy.response()(scope, receive, send)
+
+    async def _send(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         whole = memoryview(self.body)
         for begin in range(0, len(whole), _PIECE):

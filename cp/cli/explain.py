@@ -15,6 +15,7 @@ from cp.cli.tables import terminal_width
 from cp.cli.worlds import dataplane_named, world_of
 from cp.client.problem import Problem
 from cp.model.names import DEFAULT_MESH, Key
+from cp.model.wording import printable
 from cp.policies import discover
 from cp.resources.world import World
 
@@ -74,7 +75,7 @@ def _print(data: Any, width: TextWidth) -> None:
 
     console = Console(highlight=False, soft_wrap=True)
     for text, style in lines(data, width):
-        console.print(Text(text, style))
+        console.print(Text(printable(text), style))  # whoever writes policies names files and matches
 
 
 def _online(dataplane: str, call: str, headers: Sequence[str], mesh: str, api: ApiConnection) -> Any:

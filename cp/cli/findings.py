@@ -15,7 +15,14 @@ if TYPE_CHECKING:
 
 
 def finding_lines(finding: Mapping[str, Any]) -> Iterator[str]:
-    """A finding as lines: first location and code, as compilers print them; then why; then what to write instead."""
+    """A finding as lines: first location and code, as compilers print them; then why; then what to write instead.
+
+    Whoever writes resources chooses the names of files, and what is quoted, so no terminal obeys them.
+    """
+    return map(printable, _finding_lines(finding))
+
+
+def _finding_lines(finding: Mapping[str, Any]) -> Iterator[str]:
     subject = f" {finding['resource']}" if finding["resource"] else ""
     yield f"{_place(finding)}{finding['severity']} [{finding['code']}]{subject}"
     yield f"  {finding['path']}: {finding['message']}" if finding["path"] else f"  {finding['message']}"

@@ -10,6 +10,7 @@ from cp.cli.columns import tags
 from cp.cli.findings import finding_lines
 from cp.cli.output import age
 from cp.cli.tables import table, table_or
+from cp.model.wording import printable
 
 Data = Mapping[str, Any]
 
@@ -40,7 +41,11 @@ def dataplanes(items: Iterable[Data], *, wide: bool = False) -> str:
 
 
 def delivery(answer: Data, *, wide: bool = False) -> Iterator[str]:
-    """The state of one proxy."""
+    """The state of one proxy, with what others have named."""
+    return map(printable, _delivery(answer, wide=wide))
+
+
+def _delivery(answer: Data, *, wide: bool) -> Iterator[str]:
     yield f"Dataplane {answer['mesh']}/{answer['name']}: {_state(answer)}"
     for stream in answer["streams"]:
         since = age(stream["connectedSince"])

@@ -18,6 +18,7 @@ from cp.cli.worlds import dataplane_named, world_of
 from cp.client.problem import Problem
 from cp.model.envoy_questions import DUMPED_TYPES
 from cp.model.names import DEFAULT_MESH
+from cp.model.wording import printable
 from cp.policies import discover
 from cp.translate.packing import SHORT
 
@@ -63,7 +64,7 @@ def _online(dataplane: str, mesh: str, api: ApiConnection) -> dict[str, Any]:
     with api.client() as client:
         answer = client.answer(f"{folder_of(kind_of('Dataplane'), mesh)}/{dataplane}/_config", ["xds"])
     for warning in answer.get("warnings", ()):
-        typer.echo(f"Warning: {warning}", err=True)
+        typer.echo(printable(f"Warning: {warning}"), err=True)
     return {SHORT[type_url]: resources for type_url, resources in answer["xds"].items() if resources}
 
 

@@ -15,6 +15,7 @@ from cp.cli.options import SettingsFile, TextFormat, TextOutput
 from cp.cli.output import reply
 from cp.cli.own_settings import own_settings
 from cp.client.problem import Problem
+from cp.model.wording import without_password
 
 if TYPE_CHECKING:
     from cp.settings import Settings
@@ -127,7 +128,8 @@ def _place(settings: Settings) -> Path | str:
         return settings.store
     path = database(settings)
     if path is None:
-        raise Problem(f"{settings.store} is no store in SQLite or PostgreSQL", "Only such a store is encrypted.")
+        shown = without_password(settings.store)
+        raise Problem(f"{shown} is no store in SQLite or PostgreSQL", "Only such a store is encrypted.")
     if not path.is_file():
         raise Problem(f"there is no store {path}", "Name it with --store sqlite:///PATH, or with --config.")
     return path.resolve()

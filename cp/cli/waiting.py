@@ -17,7 +17,7 @@ from cp.client.client import Client
 from cp.client.problem import INTERRUPTED, Problem
 from cp.model.duration import LONGEST_WAIT, Duration
 from cp.model.names import DEFAULT_MESH, Key, dataplane_key
-from cp.model.wording import few
+from cp.model.wording import few, printable
 
 Data = Mapping[str, Any]
 
@@ -154,7 +154,7 @@ def conclude(last: Data, revision: int, timeout: Duration, milliseconds: float, 
         )
     _goes_on(last, err=err)
     for name in last["gone"]:
-        typer.echo(f"Warning: {name} has disconnected; it gets the change when it connects again", err=True)
+        typer.echo(printable(f"Warning: {name} has disconnected; it gets the change when it connects again"), err=True)
     for finding in last["findings"]:
         for line in finding_lines(finding):
             typer.echo(line, err=True)
@@ -185,9 +185,9 @@ def _count(proxies: int) -> str:
 def _goes_on(last: Data, *, err: bool) -> None:
     """What follows from the writes later, and is not waited for."""
     for sentence in last.get("moves", ()):
-        typer.echo(f"mTLS goes on in {sentence}", err=err)
+        typer.echo(printable(f"mTLS goes on in {sentence}"), err=err)
     for sentence in last.get("rollouts", ()):
-        typer.echo(sentence, err=err)
+        typer.echo(printable(sentence), err=err)
 
 
 def _summary(last: Data, milliseconds: float, *, err: bool) -> None:

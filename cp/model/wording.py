@@ -9,9 +9,11 @@ from typing import Final
 FEW: Final = 3
 """Names that have room in a sentence."""
 
-_PASSWORD: Final = re.compile(r"(://[^/:@]*):.*@", re.DOTALL)
-"""Up to the last `@`: more is left out of a password with one than it has, and never less."""
+_PASSWORD: Final = re.compile(r"(://[^/:@]*|^[^/:@]+:/?[^/:@]+):.*@", re.DOTALL)
+"""Up to the last `@`: more is left out of a password with one than it has, and never less. A slash may be missing."""
 
+_NAMED_PASSWORD: Final = re.compile(r"(password\s*=\s*)[^&\s]*", re.IGNORECASE)
+"""As a parameter, or as libpq takes it without a URL."""
 
 _USER: Final = re.compile(r"://.*@", re.DOTALL)
 
@@ -35,7 +37,7 @@ def printable(text: str) -> str:
 
 def without_password(url: str) -> str:
     """A URL as it may be shown, also one that nobody can read."""
-    return _PASSWORD.sub(r"\1:[redacted]@", url)
+    return _NAMED_PASSWORD.sub(r"\1[redacted]", _PASSWORD.sub(r"\1:[redacted]@", url))
 
 
 def without_user(url: str) -> str:

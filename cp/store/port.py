@@ -135,7 +135,7 @@ class ChangeNote:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Contents:
     """Everything that is stored, at one revision, and what is wrong with the store itself (an unreadable file)."""
 

@@ -6,7 +6,7 @@ import pytest
 
 from cp.ads.session.base import CLUSTER_USERS
 from cp.ads.session.delta import DeltaSession
-from cp.ads.session.messages import DeltaRequest, Response
+from cp.ads.session.messages import MOST_NAMES, DeltaRequest, ProtocolViolation, Response
 from cp.ads.session.wire import encoded_delta
 from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, PackedResource
 from cp.translate.snapshot import Snapshot, SnapshotPart
@@ -454,7 +454,42 @@ def test_what_a_client_says_it_has_is_compared_once_there_is_a_snapshot() -> Non
     assert contents(session.publish(snapshot(*WEB))) == [(LISTENER, ["out"], [])]
 
 
+def test_what_a_client_says_it_has_counts_in_its_first_request_alone() -> None:
+    session = begun(*WEB)
+
+    assert not session.receive(DeltaRequest(CLUSTER, initial_versions={"old": "1"}))
+    assert not session.receive(DeltaRequest(ENDPOINTS, initial_versions={"web": "old"}))
+
+
 # --- what it costs ---
+
+
+MANY = [f"cluster-{number}" for number in range(MOST_NAMES + 1)]
+
+
+def test_requests_together_name_no_more_than_one_may() -> None:
+    session = DeltaSession()
+    session.receive(DeltaRequest(ENDPOINTS, names(*MANY[:-1])))
+
+    with pytest.raises(ProtocolViolation, match="the stream asks for 20001 endpoints: 20000 are the most"):
+        session.receive(DeltaRequest(ENDPOINTS, names(MANY[-1])))
+
+
+def test_names_that_a_client_gives_up_make_room_for_others() -> None:
+    session = DeltaSession()
+    session.receive(DeltaRequest(ENDPOINTS, names(*MANY[:-1])))
+    session.receive(DeltaRequest(ENDPOINTS, names(MANY[-1]), unsubscribe=names(MANY[0])))
+
+    assert session.asks_for(ENDPOINTS, MANY[-1])
+
+
+def test_the_names_of_a_stream_are_not_endlessly_long() -> None:
+    session = DeltaSession()
+
+    for number in range(16):
+        session.receive(DeltaRequest(ROUTES, names(str(number).rjust(1024 * 1024, "x"))))
+    with pytest.raises(ProtocolViolation, match="17 routes with 16777217 characters in their names"):
+        session.receive(DeltaRequest(ROUTES, names("x")))
 
 
 def test_streams_of_a_class_send_the_very_same_bytes() -> None:

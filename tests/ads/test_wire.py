@@ -15,11 +15,10 @@ from google.protobuf.message import DecodeError
 from google.protobuf.struct_pb2 import Value
 
 from cp.ads.connection import ConnectionRecord
-from cp.ads.session.messages import DeltaRequest, Node, ProtocolViolation, Response, SotwRequest
+from cp.ads.session.messages import MOST_NAMES, DeltaRequest, Node, ProtocolViolation, Response, SotwRequest
 from cp.ads.session.name_sets import NameSets
 from cp.ads.session.wire import (
     MOST_LEVELS,
-    MOST_NAMES,
     decoded,
     decoded_delta,
     encoded,

@@ -323,3 +323,20 @@ def test_a_grpc_client_is_told_of_tls_and_of_its_own_files(start: Unit, tmp_path
     assert server["call_creds"] == [{"type": "jwt_token_file", "config": {"jwt_token_file": "/token"}}]
     (server,) = without.raise_for_status().json()["xds_servers"]
     assert (server["channel_creds"], "call_creds" in server) == ([{"type": "tls", "config": {}}], False)
+
+
+def changes_by_hand(api: Api) -> list[str]:
+    """The ways of the changes that people have made, as the history tells them, the newest first."""
+    items = api.get("/_history?registrations=false").raise_for_status().json()["items"]
+    return [item["origin"].partition(" from ")[0] for item in items]
+
+
+def test_a_person_does_not_pass_for_a_run_of_a_proxy(locked: Api) -> None:
+    """What proxies register is left out of timelines, and shown to no Envoy first."""
+    path, before = "/meshes/default/dataplanes/web-1", len(changes_by_hand(locked))
+    locked.put(path, dataplane(service="admin"), koguma_owner="run-1").raise_for_status()
+    locked.post(f"{path}/_readiness", json={"owner": "run-1", "ready": True}).raise_for_status()
+    locked.put("/meshes/default/dataplanes/new", dataplane("new"), koguma_owner="run-2").raise_for_status()
+    locked.delete("/meshes/default/dataplanes/new", headers={"koguma-owner": "run-2"}).raise_for_status()
+
+    assert changes_by_hand(locked)[: -before or None] == ["DELETE", "PUT", "POST", "PUT"]

@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from cp.access.rights import Rights, Subjects
 from cp.ads.connection import ConnectionRecord
 from cp.ads.session.messages import Nack, NackedResource, Node, ResponseCounts, TypeStatus
+from cp.api.authentication import AccessControl
 from cp.cli.explained import TextWidth, lines
 from cp.cli.proxies import delivery
 from cp.identity.leaf import Certificate
@@ -21,7 +23,7 @@ from cp.resources.world import World
 from cp.serving.delivery import ChangeProgress, Delivery, NackReport, PolicyPart, Presence, ProxyState, StandingNack
 from cp.serving.delivery.delivery import StreamDelivery, TypeDelivery
 from cp.translate.packing import CLUSTER, LISTENER
-from tests.api.conftest import KINDS, Api, FixedState, NobodyThere, Unit
+from tests.api.conftest import KINDS, RIGHTS, Api, FixedState, NobodyThere, Unit
 from tests.api.samples import dataplane, timeout
 from tests.api.test_feed import Changing
 from tests.rollouts.test_assignment import rollout
@@ -344,3 +346,33 @@ def test_an_explanation_says_that_the_proxy_refuses_what_it_explains(start: Unit
     ]
     in_files = {name: value for name, value in answer.items() if name not in {"status", "refused"}}
     assert "NOT IN SYNC" not in [text for text, _ in lines(in_files, TextWidth(200))]
+
+
+class Endless(NobodyThere):
+    """Somebody never answers."""
+
+    async def progress(
+        self, revisions: Collection[int], resources: Collection[Key], within: float
+    ) -> AsyncIterator[ChangeProgress]:
+        for _ in range(3):
+            yield ChangeProgress(1, 1, 0, waiting=("default.web-1",))
+        yield ChangeProgress(1, 1, 0, waiting=("default.web-1",), is_done=True)
+
+
+@dataclass
+class Moving:
+    """Rights that are others after they were asked for so many times."""
+
+    rights: list[Rights]
+
+    def __call__(self) -> Rights:
+        return self.rights.pop(0) if len(self.rights) > 1 else self.rights[0]
+
+
+def test_who_waits_is_told_no_more_than_he_may_know_by_now(start: Unit) -> None:
+    nobody = Rights(Subjects())
+    for rights, told in (([RIGHTS], 4), ([RIGHTS, RIGHTS, RIGHTS, nobody], 2)):
+        api = start(observed=Endless(), access=AccessControl(Moving(rights)))
+        lines_told = api.post("/_delivery", json={"wait": "1s"}).text.splitlines()
+
+        assert [json.loads(line)["waiting"] for line in lines_told] == [["default.web-1"]] * told

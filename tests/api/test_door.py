@@ -113,6 +113,7 @@ ASKED: Final = (
     Asked("GET", "/meshes/default/_rollout", "HT"),
     Asked("GET", "/meshes/other/_rollout", "H"),
     Asked("POST", "/meshes/default/_rollout", "T", {"action": "abort"}),
+    Asked("POST", "/meshes/other/_rollout", "", {"action": "abort"}),
     Asked("POST", "/validate", "HT", timeout()),
     Asked("POST", f"{_ONE}/_readiness", "TP", {"owner": "a", "ready": True}),
     Asked("POST", "/meshes/default/dataplanes/db-1/_readiness", "T", {"owner": "a", "ready": True}),

@@ -46,7 +46,11 @@ def test_what_a_page_has_fetched_is_told_from_a_link_that_somebody_follows(
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:5681", "localhost.evil.example", "127.0.0.1.evil.example"]
+    "host",
+    [
+        *("evil.example", "evil.example:5681", "localhost.evil.example", "127.0.0.1.evil.example"),
+        *("127.0.0.1:80@evil.example", "localhost:x", "[::1]evil.example", "127.0.0.1]:80@evil.example"),
+    ],
 )
 def test_a_name_that_somebody_made_to_lead_here_is_refused(api: Api, host: str) -> None:
     answer = api.get("/meshes", headers={"host": host})

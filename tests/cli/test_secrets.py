@@ -130,6 +130,13 @@ def test_a_store_that_cannot_be_encrypted_is_told_of(offline: Koguma, url: str, 
     assert message in offline("secrets", "encrypt", "--store", url).err
 
 
+def test_the_password_of_a_store_that_cannot_be_encrypted_is_not_shown(offline: Koguma) -> None:
+    ended = offline("secrets", "encrypt", "--store", "postgresq://koguma:hunter2@db/mesh")
+
+    assert (ended.status, "hunter2" in ended.err) == (1, False)
+    assert "postgresq://koguma:[redacted]@db/mesh is no store in SQLite or PostgreSQL" in ended.err
+
+
 def test_without_a_key_there_is_nothing_to_encrypt_with(offline: Koguma, store: Path) -> None:
     ended = offline("secrets", "encrypt", "--store", f"sqlite:///{store}")
 

@@ -64,6 +64,10 @@ def test_a_file_is_found_again(tmp_path: Path) -> None:
         ("postgresq://koguma:hunter2@db/mesh", "postgresq://koguma:[redacted]@db/mesh"),
         ("postgres+x://koguma:hunter2/@2@db/mesh", "postgres+x://koguma:[redacted]@db/mesh"),
         ("sqlite://:hunter2@", "sqlite://:[redacted]@"),
+        ("postgresql:koguma:hunter2@db/mesh", "postgresql:koguma:[redacted]@db/mesh"),
+        ("postgresql:/koguma:hunter2@db/mesh", "postgresql:/koguma:[redacted]@db/mesh"),
+        ("host=db user=koguma password=hunter2", "host=db user=koguma password=[redacted]"),
+        ("postgresq://koguma@db/mesh?sslpassword=hunter2&a=b", "postgresq://koguma@db/mesh?sslpassword=[redacted]&a=b"),
     ],
 )
 def test_a_password_is_not_shown_where_the_scheme_is_mistyped(url: str, shown: str) -> None:

@@ -6,15 +6,19 @@ https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol#incremental-xd
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from typing import Final
 
 from cp.ads.session.base import SessionBase, portions, without_wildcard
 from cp.ads.session.channel import Channel
 from cp.ads.session.client_resources import WILDCARD_TYPES
-from cp.ads.session.messages import WILDCARD, DeltaRequest, Response
+from cp.ads.session.messages import MOST_NAMES, WILDCARD, DeltaRequest, ProtocolViolation, Response
 from cp.ads.session.pending import ChannelUpdate
-from cp.translate.packing import CLUSTER, TYPES, digest_of, version_of
+from cp.translate.packing import CLUSTER, SHORT, TYPES, digest_of, version_of
 from cp.translate.snapshot import Snapshot
+
+_MOST_CHARACTERS: Final = 16 * 1024 * 1024
+"""Of all these names together. A request has fewer, but a stream has any number of requests."""
 
 
 class DeltaSession(SessionBase):
@@ -33,20 +37,26 @@ class DeltaSession(SessionBase):
 
     def _subscribe(self, channel: Channel, request: DeltaRequest) -> bool:
         """Whether the client wants anything else than before, or says what it has."""
-        if channel.is_subscribed and not (request.subscribe or request.unsubscribe or request.initial_versions):
+        if channel.is_subscribed and not (request.subscribe or request.unsubscribe):
             return False
         # A first request without names is a wildcard:
         # https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol#xds-protocol-resource-hints
         wants_all = WILDCARD in request.subscribe or not (channel.is_subscribed or request.subscribe)
         if not channel.is_subscribed:
-            channel.open()
+            self._open(channel, request)
         if wants_all and channel.type_url in WILDCARD_TYPES:
             channel.subscribe_to_all()
+        self._change_names(channel, without_wildcard(request.subscribe), request.unsubscribe)
+        _check_names(channel.type_url, channel.subscription.names)
+        return True
+
+    def _open(self, channel: Channel, request: DeltaRequest) -> None:
+        # What the client has of an earlier stream counts in the first request of a type alone: later we know it.
+        # https://www.envoyproxy.io/docs/envoy/latest/api-v3/service/discovery/v3/discovery.proto#service-discovery-v3-deltadiscoveryrequest
+        channel.open()
         channel.note_initial_versions(request.initial_versions)
         if channel.type_url == CLUSTER and request.initial_versions:
             self._has_old_clusters = True
-        self._change_names(channel, without_wildcard(request.subscribe), request.unsubscribe)
-        return True
 
     def _responses(
         self,
@@ -64,3 +74,12 @@ class DeltaSession(SessionBase):
         removals = sum(digest_of(f"-{name}") for name in update.removed)
         version = version_of(sum(batch.digest for batch in update.batches) + removals)
         return channel.respond(version, update.batches, update, update.removed)
+
+
+def _check_names(type_url: str, names: Collection[str]) -> None:
+    """Each request adds to what the stream asks for. Raises `ProtocolViolation` for more than any proxy needs."""
+    asked = f"the stream asks for {len(names)} {SHORT[type_url]}"
+    if len(names) > MOST_NAMES:
+        raise ProtocolViolation(f"{asked}: {MOST_NAMES} are the most")
+    if (size := sum(map(len, names))) > _MOST_CHARACTERS:
+        raise ProtocolViolation(f"{asked} with {size} characters in their names: {_MOST_CHARACTERS} are the most")

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from cp.translate.packing import PackedResource, ResourceBatch
 
 WILDCARD = "*"
+
+MOST_NAMES: Final = 20_000
+"""Of one type, in one request and on one stream: a client that connects again asks for all of them in one. It takes
+some milliseconds to read so many, in which all other streams wait."""
 
 
 class ProtocolViolation(Exception):

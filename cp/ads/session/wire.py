@@ -15,14 +15,11 @@ from envoy.config.core.v3.base_pb2 import Node as NodeMessage
 from envoy.service.discovery.v3.discovery_pb2 import DeltaDiscoveryRequest, DiscoveryRequest
 from google.protobuf.json_format import MessageToDict
 
-from cp.ads.session.messages import DeltaRequest, Node, ProtocolViolation, Response, SotwRequest
+from cp.ads.session.messages import MOST_NAMES, DeltaRequest, Node, ProtocolViolation, Response, SotwRequest
 from cp.ads.session.name_sets import NameSets
 from cp.model.registration import CERTIFICATES, OWNER, RESOURCE
 from cp.model.yaml import height
 from cp.translate.packing import SECRET, bytes_field, text_field
-
-MOST_NAMES: Final = 20_000
-"""In one request. It takes some milliseconds to read so many, in which all other streams wait."""
 
 _LONGEST_NAME: Final = 1024
 """Characters of the name of a proxy or of its cluster: a mesh and a Dataplane have 253 each."""
