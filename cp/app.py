@@ -33,6 +33,7 @@ from cp.resources.engine import with_engine
 from cp.resources.initial_policies import initial_policies
 from cp.serving import process
 from cp.serving.access_keeper import AccessKeeper
+from cp.serving.background import in_background
 from cp.serving.exposure import exposures
 from cp.serving.forgetting import forgetting
 from cp.serving.http_server import address, http_served
@@ -41,7 +42,7 @@ from cp.serving.instances.together import InstanceParts, instances_met, own_revi
 from cp.serving.preflight.preflight import Preflight
 from cp.serving.public_keys import offline_keys
 from cp.serving.reconcile import Reconciler
-from cp.serving.registrar import Registrar, RegistrarTimes, registrations_kept
+from cp.serving.registrar import Registrar, RegistrarTimes
 from cp.serving.rollouts.counters import EnvoyCounters
 from cp.serving.rollouts.keeper import RolloutKeeper
 from cp.serving.serve import (
@@ -49,7 +50,6 @@ from cp.serving.serve import (
     certificate_kept,
     changes_traced,
     doorkeeper_of,
-    in_background,
     proxies_served,
     reconciled,
     trust_keeper,
@@ -57,7 +57,7 @@ from cp.serving.serve import (
 from cp.serving.server_certificate import ServerCertificate
 from cp.serving.signing_keys import SigningKeys
 from cp.serving.storage import store_of
-from cp.serving.trust_keeper import TrustKeeper, trust_kept
+from cp.serving.trust_keeper import TrustKeeper
 from cp.serving.workers.crew import Crew, SilentWorkers, reserved
 from cp.serving.workers.front import WorkersFront
 from cp.serving.workers.observers import CombinedObserver
@@ -152,8 +152,10 @@ async def control_plane(settings: Settings) -> AsyncIterator[RunningControlPlane
         serving = await proxies.enter_async_context(_serving(settings, store, door, members))
         await stack.enter_async_context(in_background(keeper.keep()))
         collaborators = _collaborators(settings, store, serving, door, keeper, about, members)
-        await proxies.enter_async_context(_registrations(settings, collaborators, serving, members))
-        await proxies.enter_async_context(trust_kept(serving.trust))
+        # Registrations end before streams are drained: a proxy whose stream we close has not ended.
+        registrar = _registrar(settings, collaborators, serving, members)
+        await proxies.enter_async_context(in_background(registrar.run()))
+        await proxies.enter_async_context(in_background(serving.trust.run()))
         monitor = FleetMonitor(collaborators, lambda: members.leads, settings.findings_every)
         await proxies.enter_async_context(in_background(monitor.watch()))
         await proxies.enter_async_context(in_background(_rollouts(store, serving, members).run()))
@@ -288,20 +290,15 @@ async def _in_workers(settings: Settings, store: Store, members: Members) -> Asy
             reconciler.is_stopping = True
 
 
-def _registrations(
-    settings: Settings, collaborators: Collaborators, serving: _Serving, members: Members
-) -> AbstractAsyncContextManager[None]:
-    """Ends before streams are drained: a proxy whose stream we close has not ended."""
-    times = RegistrarTimes(settings.deregistration_delay, settings.return_grace)
-    registrar = Registrar(
+def _registrar(settings: Settings, collaborators: Collaborators, serving: _Serving, members: Members) -> Registrar:
+    return Registrar(
         collaborators.store,
         serving.reconciler,
         serving.together.for_chores,
-        times,
+        RegistrarTimes(settings.deregistration_delay, settings.return_grace),
         name=collaborators.about.instance,
         leadership=members,
     )
-    return registrations_kept(registrar)
 
 
 def _rollouts(store: Store, serving: _Serving, members: Members) -> RolloutKeeper:

@@ -12,8 +12,8 @@ from structlog.testing import capture_logs
 
 from cp.model.document import Document
 from cp.model.names import Key
+from cp.serving.background import in_background
 from cp.serving.forgetting import forget_again_and_again, forgetting
-from cp.serving.serve import in_background
 from cp.settings import Settings
 from cp.store.memory import MemoryStore
 from cp.store.port import Put, StoreUnreachable, WritesRefused

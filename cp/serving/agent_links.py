@@ -32,7 +32,7 @@ from cp.model.envoy_questions import (
     SilentAgent,
 )
 from cp.model.names import Key
-from cp.serving.serve import in_background
+from cp.serving.background import in_background
 
 _LONGEST: Final = 300.0
 """Seconds for which a link is held, then it is opened anew: who holds it shows its token again."""

@@ -8,8 +8,7 @@ after that. The control plane that serves the proxy sees the label and takes it 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Final, Protocol, TypeAlias
@@ -324,17 +323,6 @@ class Registrar:
             # Without a memory of it, it may never have been stored: anybody can connect and send any text.
             return False
         return label(removed, OWNER) == owner and label(removed, MISSED_BY) != ""
-
-
-@asynccontextmanager
-async def registrations_kept(registrar: Registrar) -> AsyncIterator[None]:
-    """While the block lasts."""
-    async with asyncio.TaskGroup() as group:
-        task = group.create_task(registrar.run())
-        try:
-            yield
-        finally:
-            task.cancel()
 
 
 def _owned(world: World) -> Iterator[OwnedDataplane]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final, Protocol
@@ -363,17 +363,6 @@ class TrustKeeper:
             signs=None if signer is None else signer.backend,
             callers_use_tls=record.callers,
         )
-
-
-@asynccontextmanager
-async def trust_kept(keeper: TrustKeeper) -> AsyncIterator[None]:
-    """While the block lasts."""
-    async with asyncio.TaskGroup() as group:
-        task = group.create_task(keeper.run())
-        try:
-            yield
-        finally:
-            task.cancel()
 
 
 class LocalTrust:

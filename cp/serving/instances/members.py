@@ -16,8 +16,8 @@ from typing import Final, Protocol
 import structlog
 
 from cp.model.names import Key
+from cp.serving.background import in_background
 from cp.serving.delivery import Attendance
-from cp.serving.serve import in_background
 from cp.store.port import UNKNOWN, Author, Closed, Delete, LeaseLost, Put, Stored, StoreUnreachable, Unusable
 from cp.store.roster import Fence, Instance, Lease, Roster, RosterEntry
 
