@@ -26,6 +26,7 @@ from cp.serving.background import in_background
 from cp.serving.change_traces import ChangeTracer
 from cp.serving.identities import Identities
 from cp.serving.lag import Lag
+from cp.serving.local_trust import LocalTrust
 from cp.serving.observe import Observer
 from cp.serving.reconcile import Pace, Reconciler
 from cp.serving.server_certificate import (
@@ -35,13 +36,9 @@ from cp.serving.server_certificate import (
     certificate_files,
     own_names,
 )
-from cp.serving.trust_keeper import (
-    LocalTrust,
-    ProxyPresences,
-    TrustKeeper,
-    TrustSources,
-    TrustStore,
-)
+from cp.serving.trust_keeper import TrustKeeper, TrustSources
+from cp.serving.trust_proxies import ProxyPresences
+from cp.serving.trust_records import TrustStore
 from cp.settings import Settings, variable
 from cp.store.files import FilesStore
 from cp.store.observed import ObservedStore
