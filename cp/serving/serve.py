@@ -174,7 +174,7 @@ async def proxies_served(  # noqa: PLR0913  # how proxies are served
     async with AsyncExitStack() as stack:
         hub, reconciler = await stack.enter_async_context(reconciled(settings, store))
         observer = Observer(hub, reconciler)
-        await stack.enter_async_context(in_background(observer.run()))
+        await stack.enter_async_context(in_background(observer.log_nacks()))
         await stack.enter_async_context(in_background(observer.follow_changes()))
         traces = await stack.enter_async_context(changes_traced(settings, hub, reconciler, observer, is_shared))
         options = ServerOptions(
