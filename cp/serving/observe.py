@@ -1,4 +1,4 @@
-"""`Observer`: which proxies of this process are connected, have a change or NACKed it and why, for the API and the log."""
+"""`Observer`: which proxies of this process are connected, have a change or NACKed it, for the API and for the log."""
 
 from __future__ import annotations
 

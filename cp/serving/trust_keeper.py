@@ -33,7 +33,7 @@ from cp.model.violation import Finding, Severity, Violation
 from cp.resources.parse import finding
 from cp.resources.world import World
 from cp.serving.earlier_trust import EarlierTrust
-from cp.serving.identities import read_variable
+from cp.serving.signers import read_variable
 from cp.serving.trust_moves import (
     MOST_NAMED,
     ProxyStanding,
