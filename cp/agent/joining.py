@@ -11,8 +11,9 @@ from secrets import SystemRandom
 from typing import Any, Final, TypeVar
 
 from cp.agent.next_attempt import REFUSED, AttemptedToken, next_attempt
-from cp.client.client import NOT_FOUND, Client, RequestRejected, Unreachable, connect
+from cp.client.client import Client
 from cp.client.credentials import NO_CREDENTIALS, Credentials
+from cp.client.failures import NOT_FOUND, RequestRejected, Unreachable
 from cp.client.problem import Problem
 from cp.version import VERSION
 
@@ -127,8 +128,8 @@ class Membership:
         while not ended.is_set():
             token = AttemptedToken.of(self.credentials)
             try:
-                with connect(self.address, _ANNOUNCED_WITHIN, self.credentials) as client:
-                    client.readiness(self.joining.path, self.joining.owner, ready=True)
+                client = Client(self.address, _ANNOUNCED_WITHIN, self.credentials)
+                client.readiness(self.joining.path, self.joining.owner, ready=True)
             except Problem as problem:
                 if problem.message != last_message and not _may_pass(problem):
                     self.say(f"callers are not told that the proxy is ready: {problem.message}; {self._then(problem)}")
@@ -155,10 +156,10 @@ class Membership:
         """Take the proxy from its callers. Returns whether all of them accepted that within so many seconds."""
         wait = min(seconds, _ANNOUNCED_WITHIN)
         try:
-            with connect(self.address, _ANNOUNCED_WITHIN, self.credentials) as client:
-                revision = client.readiness(self.joining.path, self.joining.owner, ready=False)
-                question = {"revisions": [revision], "wait": f"{round(wait * 1000)}ms"}
-                *_, last = client.lines("/_delivery", question, wait)
+            client = Client(self.address, _ANNOUNCED_WITHIN, self.credentials)
+            revision = client.readiness(self.joining.path, self.joining.owner, ready=False)
+            question = {"revisions": [revision], "wait": f"{round(wait * 1000)}ms"}
+            *_, last = client.lines("/_delivery", question, wait)
         except (Problem, ValueError) as problem:
             self.say(f"callers are not told to leave: {getattr(problem, 'message', problem)}")
             return False
@@ -172,7 +173,8 @@ class Membership:
         """Remove the Dataplane that this run registered. If that fails, the control plane does it later."""
         if not self.joining.resource:
             return
-        with suppress(Problem), connect(self.address, _ANNOUNCED_WITHIN, self.credentials) as client:
+        with suppress(Problem):
+            client = Client(self.address, _ANNOUNCED_WITHIN, self.credentials)
             client.take_away(self.joining.path, self.joining.owner)
 
 

@@ -21,7 +21,9 @@ from cp.agent.admin import EnvoyAdmin
 from cp.agent.joining import Membership
 from cp.agent.log_level import LogLevel
 from cp.agent.next_attempt import REFUSED, AttemptedToken, next_attempt
-from cp.client.client import Conversation, RequestRejected, connect
+from cp.client.api_calls import Conversation
+from cp.client.client import Client
+from cp.client.failures import RequestRejected
 from cp.client.problem import Problem
 from cp.model.envoy_questions import SILENCE, AgentFault, EnvoyQuestion, EnvoySubject
 
@@ -100,8 +102,7 @@ class AgentLink:
             while not self._ended.is_set() and self._took_turn(conversation):
                 pass
 
-        with connect(membership.address, _CONNECTED_WITHIN, membership.credentials) as client:
-            client.converse(talk)
+        Client(membership.address, _CONNECTED_WITHIN, membership.credentials).converse(talk)
 
     def _took_turn(self, conversation: Conversation) -> bool:
         """Hold the link once, and answer what is asked. Returns whether it may be held again at once."""

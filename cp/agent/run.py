@@ -28,7 +28,7 @@ from cp.agent.log_lines import forwarded_output
 from cp.agent.log_sinks import LogSinks
 from cp.agent.metrics_push import pushed_metrics
 from cp.agent.token_secret import TokenSecret
-from cp.client.client import connect
+from cp.client.client import Client
 from cp.client.credentials import Credentials
 from cp.client.problem import Problem, problem_of
 from cp.model import envelope
@@ -135,16 +135,16 @@ def _mesh_join(orders: AgentOrders, folder: Path, token: TokenSecret) -> joining
 
 def _join_mesh(membership: joining.Membership, dataplane: joining.ProxyDataplane, patience: joining.RetryTime) -> str:
     join, credentials = membership.joining, membership.credentials
-    with connect(membership.address, credentials=credentials) as client:
-        if dataplane.text:
-            ports.must_not_be_shared(dataplane.data)
-            joining.register(client, join, dataplane, patience)
-            bootstrap = joining.bootstrap(client, join, patience, credentials.authority)
-        else:
-            bootstrap = joining.bootstrap(client, join, patience, credentials.authority)
-            ports.must_not_be_shared(client.get(join.path))
-        joining.warn_of_another_run(client, join, _say)
-        return bootstrap
+    client = Client(membership.address, credentials=credentials)
+    if dataplane.text:
+        ports.must_not_be_shared(dataplane.data)
+        joining.register(client, join, dataplane, patience)
+        bootstrap = joining.bootstrap(client, join, patience, credentials.authority)
+    else:
+        bootstrap = joining.bootstrap(client, join, patience, credentials.authority)
+        ports.must_not_be_shared(client.get(join.path))
+    joining.warn_of_another_run(client, join, _say)
+    return bootstrap
 
 
 @contextmanager

@@ -18,7 +18,8 @@ from cp.cli.connection import ADDRESS, credentials_of, warn_of_plain_text
 from cp.cli.findings import findings_before_write, print_findings
 from cp.cli.options import DataFormat, DataOutput, WorkDir, authority_option, token_option
 from cp.cli.output import print_data
-from cp.client.client import addresses_in, connect
+from cp.client.api_calls import addresses_in
+from cp.client.client import Client
 from cp.client.credentials import Credentials, authority_in
 from cp.client.files import FileDocument, file_documents, file_texts
 from cp.client.problem import Problem, missing_library
@@ -283,8 +284,8 @@ def _bootstrap_of_client(
 ) -> Any:
     addresses = _in_any_order(address)
     warn_of_plain_text(addresses, credentials, _say)
-    with connect(addresses, credentials=credentials) as client:
-        return json.loads(joining.grpc_bootstrap(client, grpc_client, patience, credentials.authority))
+    client = Client(addresses, credentials=credentials)
+    return json.loads(joining.grpc_bootstrap(client, grpc_client, patience, credentials.authority))
 
 
 def _in_any_order(addresses: str) -> str:

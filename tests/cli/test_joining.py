@@ -17,8 +17,9 @@ from cp.agent import link
 from cp.agent.joining import Membership, MeshJoin, warn_of_another_run
 from cp.agent.link import AgentLink
 from cp.agent.next_attempt import AttemptedToken
-from cp.client.client import Client, RequestRejected
+from cp.client.client import Client
 from cp.client.credentials import Credentials
+from cp.client.failures import RequestRejected
 from cp.client.problem import Problem
 from tests.support.waiting import eventually
 
