@@ -11,7 +11,6 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
-from urllib.parse import urlsplit
 
 import structlog
 from prometheus_client import disable_created_metrics
@@ -39,6 +38,7 @@ from cp.serving.forgetting import forgetting
 from cp.serving.http_server import address, http_served
 from cp.serving.instances.members import Members
 from cp.serving.instances.together import InstanceParts, instances_met, own_revision
+from cp.serving.own_names import named_hosts
 from cp.serving.preflight.preflight import Preflight
 from cp.serving.public_keys import offline_keys
 from cp.serving.reconcile import Reconciler
@@ -350,14 +350,6 @@ async def _member(
         yield
 
 
-def _hosts(settings: Settings) -> frozenset[str]:
-    """The names by which the API and the diagnostics may be called."""
-    among_instances = urlsplit(settings.instance_address).hostname or ""
-    own = (settings.bind, settings.http_bind, settings.https_bind, socket.gethostname(), among_instances)
-    for_proxies = (host for host, _ in settings.xds_hosts)
-    return frozenset(filter(None, map(str.strip, (*own, *for_proxies, *settings.api_hosts.split(",")))))
-
-
 def _issued_tokens(settings: Settings) -> frozenset[Purpose]:
     issues: dict[Purpose, bool] = {
         "dataplane": settings.issues_dataplane_tokens,
@@ -427,7 +419,7 @@ def _collaborators(  # noqa: PLR0913, PLR0917  # what the API is put together of
         read_only=settings.read_only,
         preflight=_preflight(settings),
         preflights_writes=settings.preflights_writes,
-        hosts=_hosts(settings),
+        hosts=named_hosts(settings),
         issued_tokens=_issued_tokens(settings),
         offline_keys=token_keys,
         config=shown(settings),

@@ -28,13 +28,13 @@ from cp.serving.identities import Identities
 from cp.serving.lag import Lag
 from cp.serving.local_trust import LocalTrust
 from cp.serving.observe import Observer
+from cp.serving.own_names import own_names
 from cp.serving.reconcile import Pace, Reconciler
 from cp.serving.server_certificate import (
     ServedCertificate,
     ServerCertificate,
     UnusableCertificate,
     certificate_files,
-    own_names,
 )
 from cp.serving.trust_keeper import TrustKeeper, TrustSources
 from cp.serving.trust_proxies import ProxyPresences
