@@ -22,6 +22,7 @@ from cp.api.authentication import AccessControl
 from cp.api.collaborators import BootstrapDefaults, Collaborators, ControlPlaneIdentity
 from cp.api.fleet_monitor import FleetMonitor
 from cp.api.http import create_api, create_diagnostics
+from cp.api.kuma_config import kuma_config
 from cp.api.page import PageFiles
 from cp.model.document import Document
 from cp.model.names import Key
@@ -50,7 +51,7 @@ from cp.serving.serve import (
 from cp.serving.server_certificate import ServerCertificate
 from cp.serving.signing_keys import SigningKeys
 from cp.serving.storage import store_of
-from cp.settings import BadSettings, Settings, shown
+from cp.settings import BadSettings, Settings
 from cp.store.clock import utc
 from cp.store.files import FilesStore
 from cp.store.observed import ObservedStore
@@ -342,7 +343,7 @@ def _collaborators(  # noqa: PLR0913, PLR0917  # what the API is put together of
         hosts=named_hosts(settings),
         issued_tokens=_issued_tokens(settings),
         offline_keys=token_keys,
-        config=shown(settings),
+        config=kuma_config(settings),
         page=PageFiles.read(is_on=settings.serves_page),
         engine=settings.policy_engine,
         companions=initial_policies,
