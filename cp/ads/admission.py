@@ -16,7 +16,7 @@ from typing import Final
 import grpc
 
 from cp.access.keys import KeyRing, OfflineKeys
-from cp.access.tokens import DataplaneClaims, TokenRefused, admits, dataplane_claims
+from cp.access.tokens import DataplaneClaims, TokenRefused, dataplane_claims, must_admit
 from cp.ads.session.messages import Node
 from cp.identity.workloads import is_named_by_workload
 from cp.model.names import Key, dataplane_key
@@ -28,7 +28,6 @@ from cp.resources.world import Table, World
 
 AUTHORIZATION: Final = "authorization"
 _BEARER: Final = "bearer "
-_PROXY_TYPE: Final = "dataplane"
 _LONGEST_REASON: Final = 500
 """Characters. Clients take about 8 KiB of metadata with the end of a stream, and a token may name something long."""
 
@@ -65,7 +64,7 @@ def must_be_for(claims: DataplaneClaims, key: Key, dataplane: Resource | None, w
     """Check that a token is good for a proxy with this Dataplane. Raises `NotAdmitted`."""
     chooses = dataplane is not None and is_named_by_workload(world, dataplane)
     try:
-        admits(claims, dataplane, key.mesh, key.name, _PROXY_TYPE, is_named_by_workload=chooses)
+        must_admit(claims, key, dataplane, is_named_by_workload=chooses)
     except TokenRefused as refused:
         reason = f"the token is not for this proxy: {refused.reason}"
         raise NotAdmitted(grpc.StatusCode.PERMISSION_DENIED, "forbidden", reason) from None
@@ -115,6 +114,12 @@ class Doorkeeper:
 class Admission:
     """That of one stream."""
 
+    _world: World
+    """The one by which it was judged last, or another one that is no different for it."""
+
+    _facts: tuple[Table, Resource | None, Table]
+    """On what it depends in that World."""
+
     def __init__(
         self, doorkeeper: Doorkeeper, token: str, claims: DataplaneClaims, key: Key, brought: Resource | None = None
     ) -> None:
@@ -124,8 +129,6 @@ class Admission:
         self._key = key
         self._brought = brought
         self.claims = claims
-        self._world = doorkeeper.world()
-        self._facts = self._facts_in(self._world)
         self.judge()
 
     @property
@@ -148,10 +151,8 @@ class Admission:
         self._world = self._doorkeeper.world()
         self._facts = self._facts_in(self._world)
         self.claims = self._doorkeeper.claims(self._token)
-        self._compare()
-
-    def _compare(self) -> None:
-        must_be_for(self.claims, self._key, self._facts[1] or self._brought, self._world)
+        _, dataplane, _ = self._facts
+        must_be_for(self.claims, self._key, dataplane or self._brought, self._world)
 
     def _facts_in(self, world: World) -> tuple[Table, Resource | None, Table]:
         """Tables and resources compare by identity: those in which nothing changed are the same object."""
