@@ -11,6 +11,7 @@ from secrets import SystemRandom
 from typing import Any, Final, TypeVar
 
 from cp.agent.next_attempt import REFUSED, AttemptedToken, next_attempt
+from cp.agent.say import Say
 from cp.client.client import Client
 from cp.client.credentials import NO_CREDENTIALS, Credentials
 from cp.client.failures import NOT_FOUND, RequestRejected, Unreachable
@@ -27,9 +28,6 @@ _ANNOUNCED_WITHIN: Final = 5.0
 _CHANCE: Final = SystemRandom()
 _NOT_SEEN: Final = frozenset({"Offline", "Unknown"})
 """What is said of a proxy that no control plane has which answers: it is probably ours, from before."""
-
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)

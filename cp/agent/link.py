@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
 from secrets import SystemRandom
@@ -21,6 +21,7 @@ from cp.agent.admin import EnvoyAdmin
 from cp.agent.joining import Membership
 from cp.agent.log_level import LogLevel
 from cp.agent.next_attempt import REFUSED, AttemptedToken, next_attempt
+from cp.agent.say import Say
 from cp.client.api_calls import Conversation
 from cp.client.client import Client
 from cp.client.failures import RequestRejected
@@ -41,8 +42,6 @@ _SHORT: Final = 5.0
 
 _SPREAD: Final = 3.0
 _CHANCE: Final = SystemRandom()
-
-Say = Callable[[str], None]
 
 
 @contextmanager
