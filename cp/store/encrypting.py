@@ -16,7 +16,7 @@ from typing import Any, Final
 from cp.model.names import Key
 from cp.store import rows
 from cp.store.at_rest import states
-from cp.store.clock import Clock, utc
+from cp.store.clock import utc
 from cp.store.database import Busy, connect, errors_of, prepare, writing
 from cp.store.encryption import DocumentCodec, DocumentState
 from cp.store.port import Change
@@ -85,14 +85,13 @@ def count_secrets(path: Path, codec: DocumentCodec) -> SecretsCount:
             return _count(connection, codec)
 
 
-def encrypt_all(  # noqa: PLR0913  # an option each
+def encrypt_all(  # an option each
     path: Path,
     codec: DocumentCodec,
     *,
     discards: bool = False,
     step: int = STEP,
     progress: Progress = lambda _: None,
-    clock: Clock = utc,
 ) -> EncryptionResult:
     """Encrypt with the first key what is in plain text or under another one.
 
@@ -101,7 +100,7 @@ def encrypt_all(  # noqa: PLR0913  # an option each
     with errors_of(path):
         prepare(path)
         with closing(connect(path)) as connection:
-            discarded = _discard(connection, codec, clock) if discards else 0
+            discarded = _discard(connection, codec) if discards else 0
             documents = _in_steps(connection, _DOCUMENTS, _Documents(codec), step, progress)
             changes = _in_steps(connection, _CHANGES, _Changes(codec), step, progress)
             _remove_traces(connection, path)
@@ -171,12 +170,12 @@ def _note_done(connection: Connection, codec: DocumentCodec) -> SecretsCount:
     return left
 
 
-def _discard(connection: Connection, codec: DocumentCodec, clock: Clock) -> int:
+def _discard(connection: Connection, codec: DocumentCodec) -> int:
     """Delete the documents that cannot be decrypted, in a revision of its own. Answers with their number."""
     with writing(connection):
         lost = [key for key, state in states(connection, codec) if state.reason]
         _, newest = rows.bounds(connection)
-        at = clock()
+        at = utc()
         rows.record(connection, [Change(newest + 1, key, None, None, at) for key in lost], codec)
     return len(lost)
 
