@@ -7,7 +7,7 @@ See record 0052.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from itertools import groupby
@@ -167,10 +167,10 @@ class StoreBeside:
                     self._findings_beside = batch.findings
                     self._enter(())
 
-    async def guarded(self, following: Callable[[int], object], since: int) -> None:
+    async def guarded(self, following: Callable[[int], Awaitable[None]], since: int) -> None:
         """Follow one of the stores. When it can be followed no longer, everybody who waits for news is told."""
         try:
-            await following(since)  # type: ignore[misc]
+            await following(since)
         except Outdated:
             self._news.fail(Outdated(since, since, self._contents.revision))
         except Exception as error:  # noqa: BLE001  # whatever it is, nothing new would be noticed any more

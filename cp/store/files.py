@@ -57,9 +57,8 @@ class FilesStore:
         secrets: SecretsPolicy,
     ) -> None:
         self._root, self._clock = root, clock
-        self._folder = Folder(
-            root, parse, _LASTING
-        )  # used in one thread at a time: at the opening, then in that of the watch
+        # Used in one thread at a time: at the opening, then in that of the watch.
+        self._folder = Folder(root, parse, _LASTING)
         self._contents = DocumentLedger(kept, kept_bytes, kept_age)
         self._secrets = SecretsInFiles(root, secrets)
         self.roster = MemoryRoster()

@@ -23,9 +23,9 @@ from cp.store import outcome, rows
 from cp.store.at_rest import NO_SECRETS, SecretsAtRest, SecretsPolicy, must_have_keys
 from cp.store.clock import Clock, utc
 from cp.store.database import Busy, connect, errors_of, impatient, prepare, reading, writing
+from cp.store.database_thread import DatabaseThread
 from cp.store.encryption import DocumentCodec
 from cp.store.feed import RevisionSignal, follow, tell
-from cp.store.lane import DatabaseThread
 from cp.store.port import (
     KEPT,
     KEPT_BYTES,
@@ -139,15 +139,16 @@ class SqliteStore:
             return
         self._closed = True
         self._news.close()
-        await asyncio.to_thread(self._watch.stop)  # before the lanes: it works on one of them
+        await asyncio.to_thread(self._watch.stop)  # before the threads: it works on one of them
         await self.roster.close()
         await self._writer.close()
         await self._reader.close()
 
-    def _open(self, lane: DatabaseThread) -> DatabaseThread:
+    def _open(self, thread: DatabaseThread) -> DatabaseThread:
+        """One of our threads, as long as the store is open. Raises `Closed`."""
         if self._closed:
             raise Closed
-        return lane
+        return thread
 
     async def _after(self, since: int) -> ChangeBatch | None:
         batch = await self._open(self._reader).do(partial(self._batch, since=since))
