@@ -21,8 +21,7 @@ from cp.ads.session.messages import Node
 from cp.identity.workloads import is_named_by_workload
 from cp.model.names import Key, dataplane_key
 from cp.model.registration import RESOURCE
-from cp.model.source import read_documents
-from cp.resources.parse import parse
+from cp.resources.brought import brought_dataplane
 from cp.resources.resource import Resource
 from cp.resources.world import Table, World
 
@@ -107,7 +106,7 @@ class Doorkeeper:
         text = str(node.metadata.get(RESOURCE, ""))
         brought = None
         if self.world().get(key) is None and text and _asks_for_dataplane(claims):
-            brought = await asyncio.to_thread(_brought, text, key, self.world())
+            brought = await asyncio.to_thread(brought_dataplane, text, key, self.world().kinds)
         return Admission(self, token, claims, key, brought)
 
 
@@ -166,11 +165,3 @@ def _unknown(reason: str) -> NotAdmitted:
 
 def _asks_for_dataplane(claims: DataplaneClaims) -> bool:
     return bool(claims.tags or claims.workload)
-
-
-def _brought(text: str, key: Key, world: World) -> Resource | None:
-    """The valid Dataplane in a text, if it is nothing else and has this name."""
-    documents = read_documents(text).documents
-    if [document.key for document in documents] != [key]:
-        return None
-    return parse(documents[0], world.kinds).resource

@@ -15,11 +15,9 @@ from typing import Final, Protocol, TypeAlias
 
 import structlog
 
-from cp.model.document import Document
 from cp.model.names import Key, ProxyId, dataplane_key, proxy_id
 from cp.model.registration import MISSED_BY, OWNER, SWEEP_WAY, label, labelled
-from cp.model.source import read_documents
-from cp.resources.parse import parse
+from cp.resources.brought import brought_dataplane
 from cp.resources.world import Table, World
 from cp.store.port import (
     ABSENT,
@@ -302,11 +300,12 @@ class Registrar:
         try:
             if not await self._was_missed(key, owner):
                 return True
-            text = await self._sightings.dataplane_text(proxy, owner)
-            document = await asyncio.to_thread(_document, text, key, self._current.world)
-            if document is None:
+            text, world = await self._sightings.dataplane_text(proxy, owner), self._current.world
+            dataplane = await asyncio.to_thread(brought_dataplane, text, key, world.kinds)
+            if dataplane is None or world.mesh(key.mesh) is None:
                 return True
-            revision = await self._store.write(Put(labelled(document, owner=owner), ABSENT), author=_AUTHOR)
+            document = labelled(dataplane.document, owner=owner)
+            revision = await self._store.write(Put(document, ABSENT), author=_AUTHOR)
         except ReadOnly:
             return True
         except (Conflict, Unusable):
@@ -336,13 +335,3 @@ def _owned_in(table: Table) -> tuple[OwnedDataplane, ...]:
         for dataplane in table
         if dataplane.labels.get(OWNER)
     )
-
-
-def _document(text: str, key: Key, world: World) -> Document | None:
-    """The valid Dataplane of that name in a text, if it is nothing else."""
-    if not text:
-        return None
-    documents = read_documents(text).documents
-    if [document.key for document in documents] != [key] or world.mesh(key.mesh) is None:
-        return None
-    return documents[0] if parse(documents[0], world.kinds).resource is not None else None
