@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from datetime import timedelta
 from itertools import groupby
 from typing import TypeAlias
 
@@ -23,9 +22,8 @@ from cp.store.feed import RevisionSignal, follow
 from cp.store.ledger import DocumentLedger
 from cp.store.memory_roster import MemoryRoster
 from cp.store.port import (
-    KEPT,
-    KEPT_BYTES,
     UNKNOWN,
+    USUAL_LIMITS,
     Author,
     Change,
     ChangeBatch,
@@ -34,6 +32,7 @@ from cp.store.port import (
     Conflict,
     Contents,
     Delete,
+    HistoryLimits,
     Outdated,
     Put,
     ReadOnly,
@@ -204,18 +203,11 @@ class StoreBeside:
 
 
 @asynccontextmanager
-async def combined(  # noqa: PLR0913  # what is remembered, and the clock
-    files: Store,
-    beside: Store,
-    takes: Takes,
-    *,
-    kept: int = KEPT,
-    kept_bytes: int = KEPT_BYTES,
-    kept_age: timedelta | None = None,
-    clock: Clock = utc,
+async def combined(
+    files: Store, beside: Store, takes: Takes, *, limits: HistoryLimits = USUAL_LIMITS, clock: Clock = utc
 ) -> AsyncIterator[StoreBeside]:
     """A store over two, for as long as the block lasts. It closes them."""
-    store = StoreBeside(files, beside, takes, DocumentLedger(kept, kept_bytes, kept_age), clock)
+    store = StoreBeside(files, beside, takes, DocumentLedger(limits), clock)
     of_files, of_beside = await store.load()
     async with asyncio.TaskGroup() as group:
         group.create_task(store.guarded(store.follow_files, of_files))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from datetime import timedelta
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -16,9 +15,8 @@ from cp.store.folder import Folder, FolderEdit, Parse
 from cp.store.ledger import DocumentLedger
 from cp.store.memory_roster import MemoryRoster
 from cp.store.port import (
-    KEPT,
-    KEPT_BYTES,
     UNKNOWN,
+    USUAL_LIMITS,
     Author,
     Change,
     ChangeBatch,
@@ -26,6 +24,7 @@ from cp.store.port import (
     Closed,
     Contents,
     Delete,
+    HistoryLimits,
     Put,
     ReadOnly,
     Stored,
@@ -49,9 +48,7 @@ class FilesStore:
         root: Path,
         parse: Parse,
         *,
-        kept: int,
-        kept_bytes: int,
-        kept_age: timedelta | None,
+        limits: HistoryLimits,
         clock: Clock,
         backstop: float,
         secrets: SecretsPolicy,
@@ -59,7 +56,7 @@ class FilesStore:
         self._root, self._clock = root, clock
         # Used in one thread at a time: at the opening, then in that of the watch.
         self._folder = Folder(root, parse, _LASTING)
-        self._contents = DocumentLedger(kept, kept_bytes, kept_age)
+        self._contents = DocumentLedger(limits)
         self._secrets = SecretsInFiles(root, secrets)
         self.roster = MemoryRoster()
         self._news = RevisionSignal()
@@ -74,24 +71,13 @@ class FilesStore:
         root: Path,
         parse: Parse,
         *,
-        kept: int = KEPT,
-        kept_bytes: int = KEPT_BYTES,
-        kept_age: timedelta | None = None,
+        limits: HistoryLimits = USUAL_LIMITS,
         clock: Clock = utc,
         backstop: float = BACKSTOP,
         secrets: SecretsPolicy = NO_SECRETS,
     ) -> FilesStore:
         """Read a directory, and follow what becomes of it. Raises `Unusable` if it is not one."""
-        store = cls(
-            root,
-            parse,
-            kept=kept,
-            kept_bytes=kept_bytes,
-            kept_age=kept_age,
-            clock=clock,
-            backstop=backstop,
-            secrets=secrets,
-        )
+        store = cls(root, parse, limits=limits, clock=clock, backstop=backstop, secrets=secrets)
         store._take(await asyncio.to_thread(store._first_look))
         store._watch.start()
         return store

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from datetime import timedelta
 
 from cp.model.names import Key
 from cp.store import outcome
@@ -13,9 +12,8 @@ from cp.store.feed import RevisionSignal, follow
 from cp.store.ledger import DocumentLedger
 from cp.store.memory_roster import MemoryRoster
 from cp.store.port import (
-    KEPT,
-    KEPT_BYTES,
     UNKNOWN,
+    USUAL_LIMITS,
     Author,
     Change,
     ChangeBatch,
@@ -23,6 +21,7 @@ from cp.store.port import (
     Closed,
     Contents,
     Delete,
+    HistoryLimits,
     Put,
     Stored,
 )
@@ -32,15 +31,8 @@ from cp.store.roster import Fence
 class MemoryStore:
     """A store that nobody else sees."""
 
-    def __init__(
-        self,
-        *,
-        kept: int = KEPT,
-        kept_bytes: int = KEPT_BYTES,
-        kept_age: timedelta | None = None,
-        clock: Clock = utc,
-    ) -> None:
-        self._contents = DocumentLedger(kept, kept_bytes, kept_age)
+    def __init__(self, *, limits: HistoryLimits = USUAL_LIMITS, clock: Clock = utc) -> None:
+        self._contents = DocumentLedger(limits)
         self._news = RevisionSignal()
         self._clock = clock
         self.roster = MemoryRoster()
