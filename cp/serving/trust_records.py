@@ -17,7 +17,8 @@ from typing import Final, Protocol
 import structlog
 
 from cp.identity.authority import Authority
-from cp.identity.owners import AuthorityOwner, PublishedTrust
+from cp.identity.owners import AuthorityOwner
+from cp.identity.published_trust import PublishedTrust
 from cp.identity.trust import TrustedRoot, TrustRecord, record_document
 from cp.model.document import Document
 from cp.model.names import Key

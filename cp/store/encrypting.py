@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from sqlite3 import Connection
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from cp.model.names import Key
 from cp.store import rows
@@ -73,8 +74,11 @@ class EncryptionResult:
     left: SecretsCount
 
 
-Progress = Callable[[int], None]
+Progress: TypeAlias = Callable[[int], None]
 """Called after each step with the number of rows that it looked at."""
+
+RenewRow: TypeAlias = Callable[[Connection, tuple[Any, ...]], bool]
+"""Encrypts a row anew. Returns whether that was needed."""
 
 
 def count_secrets(path: Path, codec: DocumentCodec) -> SecretsCount:
@@ -101,51 +105,40 @@ def encrypt_all(  # an option each
         prepare(path)
         with closing(connect(path)) as connection:
             discarded = _discard(connection, codec) if discards else 0
-            documents = _in_steps(connection, _DOCUMENTS, _Documents(codec), step, progress)
-            changes = _in_steps(connection, _CHANGES, _Changes(codec), step, progress)
+            documents = _in_steps(connection, _DOCUMENTS, partial(_renew_document, codec), step, progress)
+            changes = _in_steps(connection, _CHANGES, partial(_renew_change, codec), step, progress)
             _remove_traces(connection, path)
             return EncryptionResult(documents, changes, discarded, _note_done(connection, codec))
 
 
-class _Documents:
-    """Encrypts the row of a document."""
-
-    def __init__(self, codec: DocumentCodec) -> None:
-        self._codec = codec
-
-    def renew(self, connection: Connection, row: tuple[Any, ...]) -> bool:
-        number, *names, data = row
-        renewed = self._codec.renewed(Key(*names), data)
-        if renewed is not None:
-            connection.execute("UPDATE documents SET data = ? WHERE rowid = ?", (renewed, number))
-        return renewed is not None
+def _renew_document(codec: DocumentCodec, connection: Connection, row: tuple[Any, ...]) -> bool:
+    number, *names, data = row
+    renewed = codec.renewed(Key(*names), data)
+    if renewed is not None:
+        connection.execute("UPDATE documents SET data = ? WHERE rowid = ?", (renewed, number))
+    return renewed is not None
 
 
-class _Changes:
-    """Encrypts the row of a change, which has the document as it was and as it is."""
-
-    def __init__(self, codec: DocumentCodec) -> None:
-        self._codec = codec
-
-    def renew(self, connection: Connection, row: tuple[Any, ...]) -> bool:
-        number, type_, mesh, name, *texts = row
-        key = Key(type_, mesh, name)
-        renewed = [None if text is None else self._codec.renewed(key, text) for text in texts]
-        if renewed == [None, None]:
-            return False
-        before, after = renewed
-        query = "UPDATE changes SET before = ifnull(?, before), after = ifnull(?, after) WHERE rowid = ?"
-        connection.execute(query, (before, after, number))
-        return True
+def _renew_change(codec: DocumentCodec, connection: Connection, row: tuple[Any, ...]) -> bool:
+    """It has the document as it was and as it is."""
+    number, type_, mesh, name, *texts = row
+    key = Key(type_, mesh, name)
+    renewed = [None if text is None else codec.renewed(key, text) for text in texts]
+    if renewed == [None, None]:
+        return False
+    before, after = renewed
+    query = "UPDATE changes SET before = ifnull(?, before), after = ifnull(?, after) WHERE rowid = ?"
+    connection.execute(query, (before, after, number))
+    return True
 
 
-def _in_steps(connection: Connection, query: str, renewer: _Documents | _Changes, step: int, progress: Progress) -> int:
+def _in_steps(connection: Connection, query: str, renew: RenewRow, step: int, progress: Progress) -> int:
     """Go through the rows of a table. Answers with the number of those that were encrypted."""
     last, renewed = -1, 0
     while True:
         with writing(connection):
             batch = connection.execute(query, (last, step)).fetchall()
-            renewed += sum(renewer.renew(connection, row) for row in batch)
+            renewed += sum(renew(connection, row) for row in batch)
         progress(len(batch))
         if len(batch) < step:
             return renewed
