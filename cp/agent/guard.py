@@ -101,7 +101,8 @@ def _carry_out(orders: Mapping[str, Any], lock: int) -> None:
 def _drain(orders: Mapping[str, Any]) -> None:
     from cp.agent.admin import EnvoyAdmin  # noqa: PLC0415  # needed only if a run was killed
     from cp.agent.drain import ProxyDrain  # noqa: PLC0415
-    from cp.agent.joining import Membership, MeshJoin  # noqa: PLC0415
+    from cp.agent.joining import MeshJoin  # noqa: PLC0415
+    from cp.agent.membership import Membership  # noqa: PLC0415
     from cp.client.credentials import Credentials  # noqa: PLC0415
 
     credentials = Credentials(**orders["credentials"])

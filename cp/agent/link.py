@@ -18,8 +18,8 @@ from typing import Any, Final
 
 from cp.agent import questions
 from cp.agent.admin import EnvoyAdmin
-from cp.agent.joining import Membership
 from cp.agent.log_level import LogLevel
+from cp.agent.membership import Membership
 from cp.agent.next_attempt import REFUSED, AttemptedToken, next_attempt
 from cp.agent.say import Say
 from cp.client.api_calls import Conversation

@@ -26,7 +26,9 @@ from cp.agent.drain import ProxyDrain
 from cp.agent.link import held_link
 from cp.agent.log_lines import forwarded_output
 from cp.agent.log_sinks import LogSinks
+from cp.agent.membership import Membership
 from cp.agent.metrics_push import pushed_metrics
+from cp.agent.retrying import RetryTime
 from cp.agent.say import say
 from cp.agent.token_secret import TokenSecret
 from cp.client.client import Client
@@ -104,13 +106,13 @@ def main() -> None:
 
 def run(orders: AgentOrders) -> int:
     """Run Envoy until it ends. Returns its status."""
-    patience = joining.RetryTime(orders.retry_seconds, say)
+    patience = RetryTime(orders.retry_seconds, say)
     wait = orders.drain_seconds + _AFTER_DRAINING
     with supervise.tidied_up(), _folder(orders.work_dir) as folder, work_folder.folder_lock(folder, wait, say) as lock:
         token = TokenSecret(folder, orders.credentials, say)
         token.write()
         _end_orphan(folder, orders)
-        membership = joining.Membership(orders.address, _mesh_join(orders, folder, token), say, orders.credentials)
+        membership = Membership(orders.address, _mesh_join(orders, folder, token), say, orders.credentials)
         bootstrap = _join_mesh(membership, orders.dataplane, patience)
         command = envoys.command(Path(orders.envoy), _write_bootstrap(bootstrap, folder), orders.flags)
         drain = ProxyDrain(EnvoyAdmin(bootstrap), membership, orders.drain_seconds, say)
@@ -132,7 +134,7 @@ def _mesh_join(orders: AgentOrders, folder: Path, token: TokenSecret) -> joining
     )
 
 
-def _join_mesh(membership: joining.Membership, dataplane: joining.ProxyDataplane, patience: joining.RetryTime) -> str:
+def _join_mesh(membership: Membership, dataplane: joining.ProxyDataplane, patience: RetryTime) -> str:
     join, credentials = membership.joining, membership.credentials
     client = Client(membership.address, credentials=credentials)
     if dataplane.text:
@@ -172,9 +174,7 @@ def _write_bootstrap(bootstrap: str, folder: Path) -> Path:
     return file
 
 
-def _supervised(
-    command: Sequence[str], drain: ProxyDrain, membership: joining.Membership, bootstrap: str, lock: int
-) -> int:
+def _supervised(command: Sequence[str], drain: ProxyDrain, membership: Membership, bootstrap: str, lock: int) -> int:
     """Run Envoy until it ends, with all that the agent does meanwhile."""
     key, sinks = secrets.token_hex(16), LogSinks(say)
     say(f"starting {command[0]}; its admin interface: {drain.admin.where}")
@@ -210,12 +210,12 @@ def _end_orphan(folder: Path, orders: AgentOrders) -> None:
     guard.end(envoy)
 
 
-def _membership_of_orphan(bootstrap: str, folder: Path, address: str) -> joining.Membership:
+def _membership_of_orphan(bootstrap: str, folder: Path, address: str) -> Membership:
     """The membership of a run that left only its bootstrap configuration. It does not remove the Dataplane."""
     node = json.loads(bootstrap)["node"]
     mesh, _, name = node["id"].partition(".")
     join = joining.MeshJoin(mesh, name, str(folder), owner=node["metadata"].get(OWNER, ""))
-    return joining.Membership(address, join, say)
+    return Membership(address, join, say)
 
 
 if __name__ == "__main__":

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from cp.agent import link
-from cp.agent.joining import Membership, MeshJoin, warn_of_another_run
+from cp.agent.joining import MeshJoin, warn_of_another_run
 from cp.agent.link import AgentLink
+from cp.agent.membership import Membership
 from cp.agent.next_attempt import AttemptedToken
 from cp.client.client import Client
 from cp.client.credentials import Credentials

@@ -12,7 +12,9 @@ from typing import Final
 
 import pytest
 
-from cp.agent.joining import Membership, MeshJoin, RetryTime, bootstrap
+from cp.agent.joining import MeshJoin, bootstrap
+from cp.agent.membership import Membership
+from cp.agent.retrying import RetryTime
 from cp.cli.connection import warn_of_plain_text
 from cp.cli.dp import _in_any_order
 from cp.client.api_calls import addresses_in
