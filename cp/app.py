@@ -6,12 +6,10 @@ import asyncio
 import signal
 import socket
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Final
-from urllib.parse import urlsplit
 
 import structlog
 from prometheus_client import disable_created_metrics
@@ -21,11 +19,11 @@ from cp import log
 from cp.access.keys import KeyRing, OfflineKeys, Purpose
 from cp.ads.loop import DrainLoop
 from cp.api.authentication import AccessControl
-from cp.api.collaborators import BootstrapDefaults, Collaborators, ControlPlaneIdentity, ServedState
+from cp.api.collaborators import BootstrapDefaults, Collaborators, ControlPlaneIdentity
 from cp.api.fleet_monitor import FleetMonitor
 from cp.api.http import create_api, create_diagnostics
+from cp.api.kuma_config import kuma_config
 from cp.api.page import PageFiles
-from cp.metrics import Metrics, combined_text
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.policies import discover, kinds
@@ -33,43 +31,33 @@ from cp.resources.engine import with_engine
 from cp.resources.initial_policies import initial_policies
 from cp.serving import process
 from cp.serving.access_keeper import AccessKeeper
+from cp.serving.background import in_background
 from cp.serving.exposure import exposures
 from cp.serving.forgetting import forgetting
 from cp.serving.http_server import address, http_served
 from cp.serving.instances.members import Members
-from cp.serving.instances.together import InstanceParts, instances_met, own_revision
+from cp.serving.own_names import named_hosts
 from cp.serving.preflight.preflight import Preflight
+from cp.serving.proxy_service import ProxyService, proxy_service
 from cp.serving.public_keys import offline_keys
-from cp.serving.reconcile import Reconciler
-from cp.serving.registrar import Registrar, RegistrarTimes, registrations_kept
+from cp.serving.registrar import Registrar, RegistrarTimes
 from cp.serving.rollouts.counters import EnvoyCounters
 from cp.serving.rollouts.keeper import RolloutKeeper
 from cp.serving.serve import (
     ProxyDoor,
     certificate_kept,
-    changes_traced,
     doorkeeper_of,
-    in_background,
-    proxies_served,
-    reconciled,
-    trust_keeper,
 )
 from cp.serving.server_certificate import ServerCertificate
 from cp.serving.signing_keys import SigningKeys
 from cp.serving.storage import store_of
-from cp.serving.trust_keeper import TrustKeeper, trust_kept
-from cp.serving.workers.crew import Crew, SilentWorkers, reserved
-from cp.serving.workers.front import WorkersFront
-from cp.serving.workers.observers import CombinedObserver
-from cp.settings import BadSettings, Settings, shown
+from cp.settings import BadSettings, Settings
 from cp.store.clock import utc
 from cp.store.files import FilesStore
 from cp.store.observed import ObservedStore
 from cp.store.port import ABSENT, Author, Conflict, Put, ReadOnly, Store
 from cp.store.roster import Instance
-from cp.tracing.writes import WriteTraces
 from cp.version import VERSION
-from koguma.v1 import workers_pb2 as pb
 
 _LAST: Final = 5.0
 """Seconds for which the process waits for its threads at the end, after everything is closed."""
@@ -149,28 +137,30 @@ async def control_plane(settings: Settings) -> AsyncIterator[RunningControlPlane
             await SigningKeys(store, kinds(discover())).make_admin_token()
         proxies = await stack.enter_async_context(AsyncExitStack())
         door = ProxyDoor(certificate if settings.serves_proxies_over_tls else None, token_keys)
-        serving = await proxies.enter_async_context(_serving(settings, store, door, members))
+        service = await proxies.enter_async_context(proxy_service(settings, store, door, members))
         await stack.enter_async_context(in_background(keeper.keep()))
-        collaborators = _collaborators(settings, store, serving, door, keeper, about, members)
-        await proxies.enter_async_context(_registrations(settings, collaborators, serving, members))
-        await proxies.enter_async_context(trust_kept(serving.trust))
+        collaborators = _collaborators(settings, store, service, door, keeper, about, members)
+        # Registrations end before streams are drained: a proxy whose stream we close has not ended.
+        registrar = _registrar(settings, collaborators, service, members)
+        await proxies.enter_async_context(in_background(registrar.run()))
+        await proxies.enter_async_context(in_background(service.trust.run()))
         monitor = FleetMonitor(collaborators, lambda: members.leads, settings.findings_every)
         await proxies.enter_async_context(in_background(monitor.watch()))
-        await proxies.enter_async_context(in_background(_rollouts(store, serving, members).run()))
+        await proxies.enter_async_context(in_background(_rollouts(store, service, members).run()))
         stack.callback(collaborators.works.close)
-        await proxies.enter_async_context(serving.together.envoys.own.kept())
-        api = create_api(collaborators, serving.metrics)
+        await proxies.enter_async_context(service.together.envoys.own.kept())
+        api = create_api(collaborators, service.metrics)
         http_port = await stack.enter_async_context(http_served(api, settings.http_bind, settings.http_port))
         https_port = await stack.enter_async_context(_https_served(api, settings, certificate))
         url = _instance_address(settings, http_port, https_port)
         own = Instance(about.instance, about.hostname, url, "", VERSION, utc(), 0)
-        await stack.enter_async_context(_member(members, own, serving, certificate))
-        diagnostics = create_diagnostics(collaborators, serving.metrics)
+        await stack.enter_async_context(_member(members, own, service, certificate))
+        diagnostics = create_diagnostics(collaborators, service.metrics)
         diagnostics_port = await stack.enter_async_context(
             http_served(diagnostics, settings.bind, settings.diagnostics_port)
         )
         reread = _rereading(store, settings, keeper)
-        running = RunningControlPlane(serving.port, http_port, https_port, diagnostics_port, reread)
+        running = RunningControlPlane(service.port, http_port, https_port, diagnostics_port, reread)
         _log_ready(settings, running)
         _warn_about_open_doors(settings)
         keeper.warn()
@@ -221,94 +211,22 @@ def _warn_about_open_doors(settings: Settings) -> None:
         structlog.get_logger().warning("setting", code=finding.code, reason=str(finding))
 
 
-@dataclass(frozen=True, slots=True)
-class _Serving:
-    """What serves proxies, in this process or in workers."""
-
-    port: int
-    state: ServedState
-    reconciler: Reconciler
-    together: InstanceParts
-    trust: TrustKeeper
-    own_metrics: Metrics
-    """Those of this process."""
-
-    traces: WriteTraces | None
-    metrics: Callable[[], Awaitable[bytes]]
-    """The text of all, those of workers among them."""
-
-
-def _serving(
-    settings: Settings, store: Store, door: ProxyDoor, members: Members
-) -> AbstractAsyncContextManager[_Serving]:
-    if settings.workers == 1:
-        return _here(settings, store, door, members)
-    return _in_workers(settings, store, members)
-
-
-@asynccontextmanager
-async def _here(settings: Settings, store: Store, door: ProxyDoor, members: Members) -> AsyncIterator[_Serving]:
-    is_shared = members.is_one_of_several
-    async with proxies_served(settings, store, settings.ads_port, door=door, is_shared=is_shared) as serving:
-
-        async def metrics() -> bytes:
-            return serving.metrics.text()
-
-        reconciler = serving.reconciler
-        with instances_met(members, store, serving.observer, reconciler, serving.metrics) as together:
-            trust = trust_keeper(settings, store, reconciler, together.observed, together.store_for_chores)
-            own_metrics, traces = serving.metrics, serving.traces
-            yield _Serving(serving.port, reconciler, reconciler, together, trust, own_metrics, traces, metrics)
-
-
-@asynccontextmanager
-async def _in_workers(settings: Settings, store: Store, members: Members) -> AsyncIterator[_Serving]:
-    """This process serves no proxies. It follows the store all the same, to answer the API's questions."""
-    with reserved(settings.bind, settings.ads_port) as port:
-        crew = Crew(settings, port)
-        async with (
-            reconciled(settings, store) as (hub, reconciler),
-            changes_traced(settings, hub, reconciler, is_shared=lambda: True) as traces,
-            crew.at_work(),
-        ):
-
-            async def metrics() -> bytes:
-                try:
-                    answers = await crew.ask(pb.Request(metrics=pb.Nothing()))
-                except SilentWorkers as silent:  # the metrics of the other workers are useful all the same
-                    answers = silent.answers
-                of_workers = {str(number): answer.metrics for number, answer in answers.items()}
-                return combined_text({"api": hub.metrics.text()} | of_workers)
-
-            observer = CombinedObserver(crew, partial(own_revision, reconciler))
-            with instances_met(members, store, observer, reconciler, hub.metrics) as together:
-                trust = trust_keeper(settings, store, reconciler, together.observed, together.store_for_chores)
-                state = WorkersFront(reconciler, crew)
-                yield _Serving(port, state, reconciler, together, trust, hub.metrics, traces, metrics)
-            reconciler.is_stopping = True
-
-
-def _registrations(
-    settings: Settings, collaborators: Collaborators, serving: _Serving, members: Members
-) -> AbstractAsyncContextManager[None]:
-    """Ends before streams are drained: a proxy whose stream we close has not ended."""
-    times = RegistrarTimes(settings.deregistration_delay, settings.return_grace)
-    registrar = Registrar(
+def _registrar(settings: Settings, collaborators: Collaborators, service: ProxyService, members: Members) -> Registrar:
+    return Registrar(
         collaborators.store,
-        serving.reconciler,
-        serving.together.for_chores,
-        times,
+        service.reconciler,
+        service.together.for_chores,
+        RegistrarTimes(settings.deregistration_delay, settings.return_grace),
         name=collaborators.about.instance,
         leadership=members,
     )
-    return registrations_kept(registrar)
 
 
-def _rollouts(store: Store, serving: _Serving, members: Members) -> RolloutKeeper:
-    together = serving.together
+def _rollouts(store: Store, service: ProxyService, members: Members) -> RolloutKeeper:
+    together = service.together
     return RolloutKeeper(
         together.store_for_chores(store),
-        serving.reconciler,
+        service.reconciler,
         together.observed,
         EnvoyCounters(together.envoys),
         discover(),
@@ -340,25 +258,17 @@ def _reachable(host: str) -> str:
 
 @asynccontextmanager
 async def _member(
-    members: Members, own: Instance, serving: _Serving, certificate: ServerCertificate | None
+    members: Members, own: Instance, service: ProxyService, certificate: ServerCertificate | None
 ) -> AsyncIterator[None]:
     """One of those that share the store, for as long as the block lasts."""
 
     def described() -> Instance:
         is_tls = certificate is not None and own.address.startswith("https:")
         authority = certificate.current.trusted if certificate is not None and is_tls else ""
-        return replace(own, authority=authority, revision=serving.reconciler.world.revision)
+        return replace(own, authority=authority, revision=service.reconciler.world.revision)
 
-    async with members.joined(described), in_background(serving.together.peers.watch()):
+    async with members.joined(described), in_background(service.together.peers.watch()):
         yield
-
-
-def _hosts(settings: Settings) -> frozenset[str]:
-    """The names by which the API and the diagnostics may be called."""
-    among_instances = urlsplit(settings.instance_address).hostname or ""
-    own = (settings.bind, settings.http_bind, settings.https_bind, socket.gethostname(), among_instances)
-    for_proxies = (host for host, _ in settings.xds_hosts)
-    return frozenset(filter(None, map(str.strip, (*own, *for_proxies, *settings.api_hosts.split(",")))))
 
 
 def _issued_tokens(settings: Settings) -> frozenset[Purpose]:
@@ -371,16 +281,16 @@ def _issued_tokens(settings: Settings) -> frozenset[Purpose]:
 
 
 def _bootstrap_defaults(
-    settings: Settings, serving: _Serving, certificate: ServerCertificate | None, token_keys: OfflineKeys
+    settings: Settings, service: ProxyService, certificate: ServerCertificate | None, token_keys: OfflineKeys
 ) -> BootstrapDefaults:
     return BootstrapDefaults(
-        port=settings.xds_port or serving.port,
+        port=settings.xds_port or service.port,
         hosts=settings.xds_hosts,
         admin_address=settings.admin_address,
         admin_port=settings.admin_port,
         admin_unix_socket=settings.admin_unix_socket,
         certificate=None if certificate is None else lambda: certificate.current,
-        doorkeeper=doorkeeper_of(settings, serving.reconciler, token_keys, waits_for_writes=True),
+        doorkeeper=doorkeeper_of(settings, service.reconciler, token_keys, waits_for_writes=True),
     )
 
 
@@ -393,7 +303,7 @@ def _preflight(settings: Settings) -> Preflight | None:
 def _collaborators(  # noqa: PLR0913, PLR0917  # what the API is put together of
     settings: Settings,
     store: Store,
-    serving: _Serving,
+    service: ProxyService,
     proxy_door: ProxyDoor,
     keeper: AccessKeeper,
     about: ControlPlaneIdentity,
@@ -401,17 +311,17 @@ def _collaborators(  # noqa: PLR0913, PLR0917  # what the API is put together of
 ) -> Collaborators:
     token_keys = proxy_door.offline_keys or OfflineKeys()
     return Collaborators(
-        store=ObservedStore(store, serving.own_metrics, serving.traces),
-        metrics=serving.own_metrics,
-        traces=serving.traces,
+        store=ObservedStore(store, service.own_metrics, service.traces),
+        metrics=service.own_metrics,
+        traces=service.traces,
         kinds=kinds(discover(), settings.policy_engine, derives_reachability=settings.auto_reachable_services),
-        state=serving.state,
-        observed=serving.together.observed,
+        state=service.state,
+        observed=service.together.observed,
         alike_since=lambda: members.alike_since,
         about=about,
-        circle=serving.together.circle,
-        envoys=serving.together.envoys,
-        for_proxies=_bootstrap_defaults(settings, serving, proxy_door.certificate, token_keys),
+        circle=service.together.circle,
+        envoys=service.together.envoys,
+        for_proxies=_bootstrap_defaults(settings, service, proxy_door.certificate, token_keys),
         body_limit=settings.body_limit,
         access=AccessControl(
             lambda: keeper.rights,
@@ -422,18 +332,18 @@ def _collaborators(  # noqa: PLR0913, PLR0917  # what the API is put together of
         trusts_proxies=settings.proxy_authentication == "none",
         own_findings=lambda: (
             *keeper.findings,
-            *serving.trust.faults.values(),
-            *serving.together.peers.findings(),
+            *service.trust.faults.values(),
+            *service.together.peers.findings(),
             *exposures(settings),
         ),
-        moves_of=serving.trust.moves,
+        moves_of=service.trust.moves,
         read_only=settings.read_only,
         preflight=_preflight(settings),
         preflights_writes=settings.preflights_writes,
-        hosts=_hosts(settings),
+        hosts=named_hosts(settings),
         issued_tokens=_issued_tokens(settings),
         offline_keys=token_keys,
-        config=shown(settings),
+        config=kuma_config(settings),
         page=PageFiles.read(is_on=settings.serves_page),
         engine=settings.policy_engine,
         companions=initial_policies,

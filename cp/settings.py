@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
-from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, PrivateAttr, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_core import ErrorDetails
@@ -788,47 +787,6 @@ def table() -> Iterator[tuple[str, str, str, str]]:
     for name, setting in Settings.model_fields.items():
         default = "" if setting.default_factory is not None or setting.default is None else str(setting.default)
         yield file_key(name), str(setting.validation_alias), default, setting.description or ""
-
-
-def shown(settings: Settings) -> dict[str, Any]:
-    """The answer of `GET /config`, in Kuma's shape. Nothing of a key is in it."""
-    return {
-        "environment": "universal",
-        "mode": "zone",
-        "store": {"type": urlsplit(settings.store).scheme, "url": settings.store},
-        "apiServer": {
-            "readOnly": settings.read_only,
-            "http": {"enabled": True, "interface": settings.http_bind, "port": settings.http_port},
-            "https": {
-                "enabled": settings.serves_https,
-                "interface": settings.https_bind,
-                "port": settings.https_port,
-            },
-            "authn": {"type": settings.authentication, "localhostIsAdmin": settings.localhost_is_admin},
-        },
-        "dpServer": {
-            "port": settings.ads_port,
-            "authn": {"dpProxy": {"type": "dpToken" if settings.asks_proxies_for_tokens else "none"}},
-        },
-        "diagnostics": {"serverPort": settings.diagnostics_port},
-        "defaults": {
-            "skipMeshCreation": settings.skip_mesh_creation,
-            "policyEngine": settings.policy_engine,
-        },
-        "experimental": {"autoReachableServices": settings.auto_reachable_services},
-        "bootstrapServer": {"params": _bootstrap_params(settings)},
-        "general": {"workDir": str(settings.work_dir)},
-    }
-
-
-def _bootstrap_params(settings: Settings) -> dict[str, Any]:
-    return {
-        "xdsHost": settings.xds_host,
-        "xdsPort": settings.xds_port,
-        "adminAddress": settings.admin_address,
-        "adminPort": settings.admin_port,
-        "envoyAdminUnixSocket": settings.admin_unix_socket,
-    }
 
 
 _WITH_TOKENS: Final = frozenset({"otlp_endpoint", "otel_endpoint", "otel_traces_endpoint"})

@@ -12,11 +12,11 @@ from structlog.testing import capture_logs
 
 from cp.model.document import Document
 from cp.model.names import Key
+from cp.serving.background import in_background
 from cp.serving.forgetting import forget_again_and_again, forgetting
-from cp.serving.serve import in_background
 from cp.settings import Settings
 from cp.store.memory import MemoryStore
-from cp.store.port import Put, StoreUnreachable, WritesRefused
+from cp.store.port import HistoryLimits, Put, StoreUnreachable, WritesRefused
 from tests.support.waiting import eventually_on_loop
 
 SECRET = Document(Key("Secret", "default", "a"), {"type": "Secret", "mesh": "default", "name": "a", "data": "YQ=="})
@@ -27,7 +27,9 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 def test_a_store_that_nobody_writes_forgets_what_is_too_old_if_anything_is(age: float, left: int) -> None:
     async def scenario() -> None:
         moments = iter([NOON])
-        store = MemoryStore(kept_age=timedelta(days=1), clock=lambda: next(moments, NOON + timedelta(days=2)))
+        store = MemoryStore(
+            limits=HistoryLimits(kept_age=timedelta(days=1)), clock=lambda: next(moments, NOON + timedelta(days=2))
+        )
         await store.write(Put(SECRET))
         async with forgetting(Settings(history_age=age), store):
             for _ in range(3):

@@ -122,7 +122,7 @@ def run(test: Callable[[Rig], Awaitable[None]]) -> None:
         reconciler = Reconciler(store, hub, discover(), Pace())
         rig = Rig(store, hub, reconciler, Observer(hub, reconciler))
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(reconciler.run()), group.create_task(rig.observer.run())]
+            tasks = [group.create_task(reconciler.run()), group.create_task(rig.observer.log_nacks())]
             assert await reconciler.wait_for_revision(0, WITHIN)
             try:
                 await test(rig)

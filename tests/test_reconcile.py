@@ -31,7 +31,7 @@ from cp.serving.observe import Observer
 from cp.serving.reconcile import Pace, Reconciler
 from cp.store.clock import utc
 from cp.store.memory import MemoryStore
-from cp.store.port import ChangeBatch, Contents, Delete, Outdated, Put, StoreUnreachable, Unusable
+from cp.store.port import ChangeBatch, Contents, Delete, HistoryLimits, Outdated, Put, StoreUnreachable, Unusable
 from cp.translate.compiler import CompiledProxy
 from cp.translate.packing import CLUSTER, LISTENER
 from generators.drafts import ClusterDraft
@@ -484,7 +484,7 @@ class ForgottenStore(MemoryStore):
     """A store that has forgotten its changes, and is read only when that is wanted."""
 
     def __init__(self) -> None:
-        super().__init__(kept=1)
+        super().__init__(limits=HistoryLimits(kept=1))
         self.may_be_read = asyncio.Event()
         self.may_be_read.set()
 

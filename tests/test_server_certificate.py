@@ -20,13 +20,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from cp.serving import own_authority
+from cp.serving.own_names import own_names
 from cp.serving.server_certificate import (
     CertificateFiles,
     ServedCertificate,
     ServerCertificate,
     UnusableCertificate,
     certificate_files,
-    own_names,
     read,
 )
 from cp.settings import BadSettings, load

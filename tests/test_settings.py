@@ -9,9 +9,10 @@ import yaml
 from pydantic import ValidationError
 
 from cp import app
+from cp.api.kuma_config import kuma_config
 from cp.serving.storage import secrets_policy
 from cp.serving.workers.messages import settings_message, settings_of
-from cp.settings import BadSettings, Settings, file_key, load, rows, shown, table, variable
+from cp.settings import BadSettings, Settings, file_key, load, rows, table, variable
 
 
 @pytest.fixture(autouse=True)
@@ -139,7 +140,7 @@ def test_every_setting_has_a_variable_and_a_description() -> None:
 
 
 def test_the_settings_are_shown_as_kuma_shows_them() -> None:
-    told = shown(load(store="memory:"))
+    told = kuma_config(load(store="memory:"))
 
     assert told["store"]["type"] == "memory"
     assert told["apiServer"]["http"]["port"] == 5681
@@ -149,7 +150,7 @@ def test_the_settings_are_shown_as_kuma_shows_them() -> None:
 def test_nothing_shows_the_keys_of_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KOGUMA_SECRETS_KEY", "prod:bm9ib2R5cyBidXNpbmVzcw==")
     settings = load(secrets_key_file="/etc/koguma/keys")
-    outputs = (settings, repr(settings), settings.model_dump(), settings.model_dump_json(), shown(settings))
+    outputs = (settings, repr(settings), settings.model_dump(), settings.model_dump_json(), kuma_config(settings))
 
     assert settings.secrets_key.get_secret_value().startswith("prod:")
     assert not any("bm9ib2R5" in str(output) for output in outputs)
@@ -296,7 +297,13 @@ def test_what_is_no_endpoint_is_refused_without_its_password(
 def test_headers_are_shown_nowhere_and_come_to_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     variables = {"EXPORTER_OTLP_ENDPOINT": "http://c", "EXPORTER_OTLP_HEADERS": "a=s3cret", "SERVICE_NAME": "cp-1"}
     settings = standard(monkeypatch, variables)
-    texts = (settings, settings.model_dump(), settings.model_dump_json(), shown(settings), settings.trace_collector)
+    texts = (
+        settings,
+        settings.model_dump(),
+        settings.model_dump_json(),
+        kuma_config(settings),
+        settings.trace_collector,
+    )
 
     assert not any("s3cret" in f"{text!r} {text!s}" for text in texts)
     of_worker = settings_of(settings_message(settings))

@@ -35,15 +35,10 @@ class SubjectsItem(Schema, frozen=True):
         return Subjects(frozenset(self.users or ()), frozenset(self.groups or ()))
 
 
-class RightItem(Schema, frozen=True):
+class RightItem(SubjectsItem, frozen=True, kw_only=True):
     may: list[Literal["read", "write"]]
-    users: list[str] | None = None
-    groups: list[str] | None = None
     meshes: list[str] | None = None
     kinds: list[str] | None = None
-
-    def subjects(self) -> Subjects:
-        return Subjects(frozenset(self.users or ()), frozenset(self.groups or ()))
 
 
 class AccessFile(Schema, frozen=True):

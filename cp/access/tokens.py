@@ -15,6 +15,7 @@ from typing import Any, Final, NoReturn
 from jwt import InvalidTokenError, api_jws
 
 from cp.access.keys import KeyRing, Purpose
+from cp.model.names import Key
 from cp.resources.dataplane import Dataplane
 from cp.resources.labels import WORKLOAD_LABEL
 from cp.resources.resource import Resource
@@ -27,6 +28,9 @@ _END_OF_TIME: Final = 2**53
 
 _HEADER: Final = frozenset({"alg", "kid", "typ"})
 """Every other header of a JWS offers a key or changes how it is read (RFC 7515, section 4.1)."""
+
+_USUAL_TYPE: Final = "dataplane"
+"""The type of proxy that a token is for which names none."""
 
 _REGISTERED: Final = frozenset({"jti", "exp", "iat", "nbf"})
 _DATAPLANE: Final = _REGISTERED | {"Name", "Mesh", "Tags", "Type", "Workload"}
@@ -117,34 +121,27 @@ def calling_instance(token: str, audience: str, keys: KeyRing, now: float) -> st
     return _text(claims, "Instance")
 
 
-def admits(  # noqa: PLR0913  # each is a fact about the proxy, and the door has them one by one
-    claims: DataplaneClaims,
-    dataplane: Resource | None,
-    mesh: str,
-    name: str,
-    proxy_type: str,
-    *,
-    is_named_by_workload: bool = False,
+def must_admit(
+    claims: DataplaneClaims, key: Key, dataplane: Resource | None, *, is_named_by_workload: bool = False
 ) -> None:
-    """Check that a token is good for this proxy. Raises `TokenRefused`.
+    """Check that a token is good for the proxy of this name, with the Dataplane that it has. Raises `TokenRefused`.
 
     The identity of a proxy may be made of its label `kuma.io/workload` (`is_named_by_workload`). Then the token must
     name the workload too, or its holder could choose whom it is.
     """
-    if claims.mesh != mesh:
-        raise TokenRefused(f"it is for the mesh `{claims.mesh}`, and the proxy is in `{mesh}`")
-    if claims.name not in {"", name}:
-        raise TokenRefused(f"it is for the proxy `{claims.name}`, and this is `{name}`")
-    if (claims.type or "dataplane") != (proxy_type or "dataplane"):
-        raise TokenRefused(
-            f"it is for a proxy of type {claims.type or 'dataplane'}, and this is of type {proxy_type or 'dataplane'}"
-        )
+    if claims.mesh != key.mesh:
+        raise TokenRefused(f"it is for the mesh `{claims.mesh}`, and the proxy is in `{key.mesh}`")
+    if claims.name not in {"", key.name}:
+        raise TokenRefused(f"it is for the proxy `{claims.name}`, and this is `{key.name}`")
+    wanted_type, proxy_type = claims.type or _USUAL_TYPE, key.type.lower()
+    if wanted_type != proxy_type:
+        raise TokenRefused(f"it is for a proxy of type {wanted_type}, and this is of type {proxy_type}")
     _check_tags(claims, dataplane)
     _check_workload(claims, dataplane, is_named_by_workload=is_named_by_workload)
 
 
 def _check_tags(claims: DataplaneClaims, dataplane: Resource | None) -> None:
-    tags = _tags_of(dataplane)
+    tags = {} if dataplane is None else _spec(dataplane).tag_values()
     for tag, allowed in claims.tags.items():
         if tag not in tags:
             raise TokenRefused(f"it is for proxies with the tag `{tag}`, which this proxy does not have")
@@ -165,17 +162,9 @@ def _check_workload(claims: DataplaneClaims, dataplane: Resource | None, *, is_n
         )
 
 
-def _tags_of(dataplane: Resource | None) -> Mapping[str, frozenset[str]]:
-    """The values that each tag has on a proxy, on any inbound or on the gateway."""
-    if dataplane is None:
-        return {}
+def _spec(dataplane: Resource) -> Dataplane:
     spec: Dataplane = dataplane.spec
-    gateway = [spec.net.gateway.tags] if spec.net.gateway is not None else []
-    values: dict[str, set[str]] = {}
-    for tags in (*gateway, *(inbound.tags for inbound in spec.net.inbound or ())):
-        for tag, value in (tags or {}).items():
-            values.setdefault(tag, set()).add(value)
-    return {tag: frozenset(of_tag) for tag, of_tag in values.items()}
+    return spec
 
 
 def _list(values: Iterable[str]) -> str:

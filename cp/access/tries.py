@@ -32,8 +32,8 @@ class _Window:
 class FailedTries:
     """The failures of each address. The time is given in seconds, by a clock that never goes back."""
 
-    def __init__(self, most: int = MOST_TRIES, window: float = WINDOW, addresses: int = MOST_ADDRESSES) -> None:
-        self._most, self._seconds, self._addresses = most, window, addresses
+    def __init__(self, most: int = MOST_TRIES) -> None:
+        self._most = most
         self._windows: dict[str, _Window] = {}
 
     def wait(self, address: str, now: float) -> float:
@@ -41,17 +41,17 @@ class FailedTries:
         window = self._windows.get(_site(address))
         if window is None or len(window.failures) < self._most:
             return 0.0
-        return max(0.0, window.began + self._seconds - now)
+        return max(0.0, window.began + WINDOW - now)
 
     def add(self, address: str, secret: str, now: float) -> None:
         """Note a bad token. The same one again is no further try: an agent repeats what it was given."""
         site = _site(address)
         window = self._windows.get(site)
-        if window is None or now >= window.began + self._seconds:
+        if window is None or now >= window.began + WINDOW:
             self._windows.pop(site, None)  # so that windows stand in the order in which they began
             window = self._windows[site] = _Window(now, set())
         window.failures.add(sha256(secret.encode(errors="replace")).digest())
-        if len(self._windows) > self._addresses:
+        if len(self._windows) > MOST_ADDRESSES:
             del self._windows[next(iter(self._windows))]
 
     def __len__(self) -> int:

@@ -16,19 +16,17 @@ from typing import Final
 import grpc
 
 from cp.access.keys import KeyRing, OfflineKeys
-from cp.access.tokens import DataplaneClaims, TokenRefused, admits, dataplane_claims
+from cp.access.tokens import DataplaneClaims, TokenRefused, dataplane_claims, must_admit
 from cp.ads.session.messages import Node
 from cp.identity.workloads import is_named_by_workload
 from cp.model.names import Key, dataplane_key
 from cp.model.registration import RESOURCE
-from cp.model.source import read_documents
-from cp.resources.parse import parse
+from cp.resources.brought import brought_dataplane
 from cp.resources.resource import Resource
 from cp.resources.world import Table, World
 
 AUTHORIZATION: Final = "authorization"
 _BEARER: Final = "bearer "
-_PROXY_TYPE: Final = "dataplane"
 _LONGEST_REASON: Final = 500
 """Characters. Clients take about 8 KiB of metadata with the end of a stream, and a token may name something long."""
 
@@ -65,7 +63,7 @@ def must_be_for(claims: DataplaneClaims, key: Key, dataplane: Resource | None, w
     """Check that a token is good for a proxy with this Dataplane. Raises `NotAdmitted`."""
     chooses = dataplane is not None and is_named_by_workload(world, dataplane)
     try:
-        admits(claims, dataplane, key.mesh, key.name, _PROXY_TYPE, is_named_by_workload=chooses)
+        must_admit(claims, key, dataplane, is_named_by_workload=chooses)
     except TokenRefused as refused:
         reason = f"the token is not for this proxy: {refused.reason}"
         raise NotAdmitted(grpc.StatusCode.PERMISSION_DENIED, "forbidden", reason) from None
@@ -108,12 +106,18 @@ class Doorkeeper:
         text = str(node.metadata.get(RESOURCE, ""))
         brought = None
         if self.world().get(key) is None and text and _asks_for_dataplane(claims):
-            brought = await asyncio.to_thread(_brought, text, key, self.world())
+            brought = await asyncio.to_thread(brought_dataplane, text, key, self.world().kinds)
         return Admission(self, token, claims, key, brought)
 
 
 class Admission:
     """That of one stream."""
+
+    _world: World
+    """The one by which it was judged last, or another one that is no different for it."""
+
+    _facts: tuple[Table, Resource | None, Table]
+    """On what it depends in that World."""
 
     def __init__(
         self, doorkeeper: Doorkeeper, token: str, claims: DataplaneClaims, key: Key, brought: Resource | None = None
@@ -124,8 +128,6 @@ class Admission:
         self._key = key
         self._brought = brought
         self.claims = claims
-        self._world = doorkeeper.world()
-        self._facts = self._facts_in(self._world)
         self.judge()
 
     @property
@@ -148,10 +150,8 @@ class Admission:
         self._world = self._doorkeeper.world()
         self._facts = self._facts_in(self._world)
         self.claims = self._doorkeeper.claims(self._token)
-        self._compare()
-
-    def _compare(self) -> None:
-        must_be_for(self.claims, self._key, self._facts[1] or self._brought, self._world)
+        _, dataplane, _ = self._facts
+        must_be_for(self.claims, self._key, dataplane or self._brought, self._world)
 
     def _facts_in(self, world: World) -> tuple[Table, Resource | None, Table]:
         """Tables and resources compare by identity: those in which nothing changed are the same object."""
@@ -165,11 +165,3 @@ def _unknown(reason: str) -> NotAdmitted:
 
 def _asks_for_dataplane(claims: DataplaneClaims) -> bool:
     return bool(claims.tags or claims.workload)
-
-
-def _brought(text: str, key: Key, world: World) -> Resource | None:
-    """The valid Dataplane in a text, if it is nothing else and has this name."""
-    documents = read_documents(text).documents
-    if [document.key for document in documents] != [key]:
-        return None
-    return parse(documents[0], world.kinds).resource

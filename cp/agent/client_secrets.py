@@ -23,6 +23,7 @@ from google.protobuf.message import DecodeError
 
 from cp.agent.certificate_folder import CertificateFolder, ClientSecrets
 from cp.agent.next_attempt import AttemptedToken, next_attempt
+from cp.agent.say import Say
 from cp.client.credentials import Credentials
 from cp.client.problem import Problem
 from cp.model.registration import CERTIFICATES, FETCHED
@@ -46,8 +47,6 @@ _SILENCE: Final = 10.0
 
 _LATE: Final = 0.1
 """The part of its life at the end of which a certificate should have been replaced long ago."""
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)

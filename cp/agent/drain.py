@@ -17,13 +17,11 @@ import json
 import re
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from cp.agent.admin import EnvoyAdmin
-
-Say = Callable[[str], None]
+from cp.agent.say import Say
 
 _EVERY: Final = 0.1
 _QUIET: Final = 5

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from cp.agent.lock_note import note
+from cp.agent.say import say
 
 _OVER: Final = b"."
 _INTO_NOTHING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
@@ -89,9 +90,8 @@ def main() -> None:
 
 
 def _carry_out(orders: Mapping[str, Any], lock: int) -> None:
-    note(
-        lock, {"process": os.getpid(), "draining": orders["envoy"]}
-    )  # first, since the next run reads it to know what to wait for
+    # First, since the next run reads it to know what to wait for.
+    note(lock, {"process": os.getpid(), "draining": orders["envoy"]})
     try:
         _drain(orders)
     finally:
@@ -101,12 +101,13 @@ def _carry_out(orders: Mapping[str, Any], lock: int) -> None:
 def _drain(orders: Mapping[str, Any]) -> None:
     from cp.agent.admin import EnvoyAdmin  # noqa: PLC0415  # needed only if a run was killed
     from cp.agent.drain import ProxyDrain  # noqa: PLC0415
-    from cp.agent.joining import Membership, MeshJoin  # noqa: PLC0415
+    from cp.agent.joining import MeshJoin  # noqa: PLC0415
+    from cp.agent.membership import Membership  # noqa: PLC0415
     from cp.client.credentials import Credentials  # noqa: PLC0415
 
     credentials = Credentials(**orders["credentials"])
-    membership = Membership(orders["address"], MeshJoin(**orders["joining"]), _say, credentials)
-    ProxyDrain(EnvoyAdmin(orders["bootstrap"]), membership, orders["seconds"], _say).run(threading.Event())
+    membership = Membership(orders["address"], MeshJoin(**orders["joining"]), say, credentials)
+    ProxyDrain(EnvoyAdmin(orders["bootstrap"]), membership, orders["seconds"], say).run(threading.Event())
 
 
 def _end_envoy(orders: Mapping[str, Any]) -> None:
@@ -115,12 +116,6 @@ def _end_envoy(orders: Mapping[str, Any]) -> None:
 
     if is_envoy(Path(orders["joining"]["work_dir"]), orders["envoy"]):
         end(orders["envoy"])
-
-
-def _say(text: str) -> None:
-    with suppress(OSError):
-        sys.stderr.write(f"koguma dp: {text}\n")
-        sys.stderr.flush()
 
 
 if __name__ == "__main__":

@@ -2,41 +2,19 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from secrets import SystemRandom
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
-from cp.agent.next_attempt import REFUSED, AttemptedToken, next_attempt
-from cp.client.client import NOT_FOUND, Client, RequestRejected, Unreachable, connect
-from cp.client.credentials import NO_CREDENTIALS, Credentials
+from cp.agent.retrying import RetryTime, persistently
+from cp.agent.say import Say
+from cp.client.client import Client
 from cp.client.problem import Problem
 from cp.version import VERSION
 
-T = TypeVar("T")
-
-_FIRST_PAUSE: Final = 0.1
-_LONGEST_PAUSE: Final = 3.0
-_UNAVAILABLE: Final = 503
-_NEWS_EVERY: Final = 10.0
-_ANNOUNCED_WITHIN: Final = 5.0
-_CHANCE: Final = SystemRandom()
 _NOT_SEEN: Final = frozenset({"Offline", "Unknown"})
 """What is said of a proxy that no control plane has which answers: it is probably ours, from before."""
-
-
-Say = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True)
-class RetryTime:
-    """How long to retry, and where to report that."""
-
-    seconds: float
-    say: Say
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,70 +91,6 @@ def bootstrap(client: Client, joining: MeshJoin, patience: RetryTime, authority:
 
 
 @dataclass(frozen=True, slots=True)
-class Membership:
-    """What a run of a proxy reports to the control plane after it has joined."""
-
-    address: str
-    joining: MeshJoin
-    say: Say
-    credentials: Credentials = NO_CREDENTIALS
-
-    def enter(self, ended: threading.Event) -> None:
-        """Report that callers may call. Retries until that worked or never can, or until the proxy has ended."""
-        pause, last_message = _FIRST_PAUSE, ""
-        while not ended.is_set():
-            token = AttemptedToken.of(self.credentials)
-            try:
-                with connect(self.address, _ANNOUNCED_WITHIN, self.credentials) as client:
-                    client.readiness(self.joining.path, self.joining.owner, ready=True)
-            except Problem as problem:
-                if problem.message != last_message and not _may_pass(problem):
-                    self.say(f"callers are not told that the proxy is ready: {problem.message}; {self._then(problem)}")
-                last_message = problem.message
-                if not _may_pass(problem) and not self._may_get_token(problem):
-                    return
-            else:
-                return
-            token.wait(_part_of(pause), ended)
-            pause = min(pause * 2, _LONGEST_PAUSE)
-
-    def _then(self, problem: Problem) -> str:
-        """What comes after a problem that does not pass by itself, in words."""
-        if self._may_get_token(problem):
-            return next_attempt(self.credentials, _LONGEST_PAUSE)
-        return "this is tried again only when the proxy is started again"
-
-    def _may_get_token(self, problem: Problem) -> bool:
-        """Whether the token was refused and may be replaced in its file."""
-        is_refused = isinstance(problem, RequestRejected) and problem.status_code in REFUSED
-        return is_refused and self.credentials.token_file != ""
-
-    def announce(self, seconds: float) -> bool:
-        """Take the proxy from its callers. Returns whether all of them accepted that within so many seconds."""
-        wait = min(seconds, _ANNOUNCED_WITHIN)
-        try:
-            with connect(self.address, _ANNOUNCED_WITHIN, self.credentials) as client:
-                revision = client.readiness(self.joining.path, self.joining.owner, ready=False)
-                question = {"revisions": [revision], "wait": f"{round(wait * 1000)}ms"}
-                *_, last = client.lines("/_delivery", question, wait)
-        except (Problem, ValueError) as problem:
-            self.say(f"callers are not told to leave: {getattr(problem, 'message', problem)}")
-            return False
-        missing = last.get("missing", len(last["waiting"]))
-        if missing:
-            names = ", ".join(last["waiting"])  # which are not told to a token of a proxy
-            self.say(f"callers that have not been reached: {names or missing}")
-        return bool(last["done"]) and not missing
-
-    def conclude(self) -> None:
-        """Remove the Dataplane that this run registered. If that fails, the control plane does it later."""
-        if not self.joining.resource:
-            return
-        with suppress(Problem), connect(self.address, _ANNOUNCED_WITHIN, self.credentials) as client:
-            client.take_away(self.joining.path, self.joining.owner)
-
-
-@dataclass(frozen=True, slots=True)
 class GrpcClient:
     """A gRPC client without a proxy. The files are named to its library, which reads them itself."""
 
@@ -203,36 +117,6 @@ def grpc_bootstrap(client: Client, grpc_client: GrpcClient, patience: RetryTime,
     return persistently(lambda: client.post("/bootstrap", request, accept="application/json"), patience)
 
 
-def persistently(attempt: Callable[[], T], patience: RetryTime) -> T:
-    """Retry until it works or the time is over. A problem that cannot pass is raised at once."""
-    begun = last_news = time.monotonic()
-    pause, last_message = _FIRST_PAUSE, ""
-    while True:
-        try:
-            return attempt()
-        except Problem as problem:
-            now = time.monotonic()
-            if not _may_pass(problem) or now - begun + pause > patience.seconds:
-                raise
-            if problem.message != last_message or now - last_news >= _NEWS_EVERY:
-                patience.say(f"waiting: {problem.message} ({now - begun:.0f} s)")
-                last_message, last_news = problem.message, now
-        time.sleep(_part_of(pause))
-        pause = min(pause * 2, _LONGEST_PAUSE)
-
-
-def _part_of(pause: float) -> float:
-    """Some of a pause: agents that wait for one control plane do not come back to it all at once."""
-    return pause * _CHANCE.random()
-
-
 def _places(client: Client) -> Mapping[str, Any]:
     """Where Envoy, or the library of a gRPC client, finds further control planes."""
     return {"controlPlanes": client.hosts} if len(client.hosts) > 1 else {}
-
-
-def _may_pass(problem: Problem) -> bool:
-    """Whether a problem may pass: a control plane that starts does not answer at first, then may lack the mesh."""
-    if isinstance(problem, RequestRejected):
-        return problem.may_pass or problem.status_code in {NOT_FOUND, _UNAVAILABLE}
-    return isinstance(problem, Unreachable)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
 from secrets import SystemRandom
@@ -18,10 +18,13 @@ from typing import Any, Final
 
 from cp.agent import questions
 from cp.agent.admin import EnvoyAdmin
-from cp.agent.joining import Membership
 from cp.agent.log_level import LogLevel
+from cp.agent.membership import Membership
 from cp.agent.next_attempt import REFUSED, AttemptedToken, next_attempt
-from cp.client.client import Conversation, RequestRejected, connect
+from cp.agent.say import Say
+from cp.client.api_calls import Conversation
+from cp.client.client import Client
+from cp.client.failures import RequestRejected
 from cp.client.problem import Problem
 from cp.model.envoy_questions import SILENCE, AgentFault, EnvoyQuestion, EnvoySubject
 
@@ -39,8 +42,6 @@ _SHORT: Final = 5.0
 
 _SPREAD: Final = 3.0
 _CHANCE: Final = SystemRandom()
-
-Say = Callable[[str], None]
 
 
 @contextmanager
@@ -100,8 +101,7 @@ class AgentLink:
             while not self._ended.is_set() and self._took_turn(conversation):
                 pass
 
-        with connect(membership.address, _CONNECTED_WITHIN, membership.credentials) as client:
-            client.converse(talk)
+        Client(membership.address, _CONNECTED_WITHIN, membership.credentials).converse(talk)
 
     def _took_turn(self, conversation: Conversation) -> bool:
         """Hold the link once, and answer what is asked. Returns whether it may be held again at once."""

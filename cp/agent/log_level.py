@@ -11,16 +11,15 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from cp.agent.admin import EnvoyAdmin
+from cp.agent.say import Say
 from cp.model.envoy_questions import AgentFault
 
 _LOGGER: Final = re.compile(r"^\s*([\w./-]+): (\w+)$", re.MULTILINE)
 _RETRY: Final = 5.0
-
-Say = Callable[[str], None]
 
 
 class LogLevel:

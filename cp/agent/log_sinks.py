@@ -7,11 +7,13 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-Say = Callable[[str], None]
+from cp.agent.say import Say
+
+_BATCH: Final = 64 * 1024
+_GRACE: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,10 +180,6 @@ class LogSink:
         """How many lines were dropped since the last report."""
         lost, self._reported = self._dropped - self._reported, self._dropped
         return lost
-
-
-_BATCH: Final = 64 * 1024
-_GRACE: Final = 0.2
 
 
 def _connect(address: str, patience: float) -> socket.socket:

@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
 from cp.agent.admin import EnvoyAdmin
+from cp.agent.say import Say
 from cp.client.http import NO_ANSWER, OK, HttpRequest, NotConnected, whole_answer
 from cp.client.problem import missing_library
 from cp.model.names import dataplane_key
 from cp.model.pushing import CLUSTER, FIELD, METADATA, MetricCollector, PushedApplication, PushOrders, read
-
-Say = Callable[[str], None]
 
 _TICK: Final = 1.0
 _LOOK_EVERY: Final = 5.0

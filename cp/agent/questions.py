@@ -43,9 +43,9 @@ _SHOWN: Final = 200
 
 def answer_to(admin: EnvoyAdmin, log_level: LogLevel, question: EnvoyQuestion, within: float) -> bytes:
     """The answer as it is sent: compressed JSON. Raises `AgentFault`."""
-    if question.subject is EnvoySubject.LOG_LEVEL:
-        return _compressed([_log_level(log_level, question)], time.monotonic() + within)
     deadline = time.monotonic() + within
+    if question.subject is EnvoySubject.LOG_LEVEL:
+        return _compressed([_log_level(log_level, question)], deadline)
     try:
         with admin.opened(_path(question), within) as answer:
             if answer.status != http.client.OK:

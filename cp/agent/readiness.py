@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from typing import Final
 
 from cp.agent.admin import EnvoyAdmin
+from cp.agent.say import Say
 
 _EVERY: Final = 0.05
 _HINT_AFTER: Final = 10.0
 _HINT: Final = "Envoy runs, but has no configuration yet. Does it reach the control plane's port for proxies?"
 
-Say = Callable[[str], None]
 Enter = Callable[[threading.Event], None]
 
 

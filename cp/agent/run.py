@@ -15,7 +15,7 @@ import tempfile
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -26,18 +26,19 @@ from cp.agent.drain import ProxyDrain
 from cp.agent.link import held_link
 from cp.agent.log_lines import forwarded_output
 from cp.agent.log_sinks import LogSinks
+from cp.agent.membership import Membership
 from cp.agent.metrics_push import pushed_metrics
+from cp.agent.retrying import RetryTime
+from cp.agent.say import say
 from cp.agent.token_secret import TokenSecret
-from cp.client.client import connect
+from cp.client.client import Client
 from cp.client.credentials import Credentials
-from cp.client.problem import Problem, problem_of
+from cp.client.problem import INTERRUPTED, Problem, problem_of
 from cp.model import envelope
 from cp.model.registration import OWNER
 
 _AFTER_DRAINING: Final = 20.0
 """Seconds that a guard needs beside the drain time: to start, to report to the control plane, and to end Envoy."""
-
-_INTERRUPTED: Final = 130
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ def main() -> None:
     try:
         status = run(orders)
     except KeyboardInterrupt:
-        status = _INTERRUPTED
+        status = INTERRUPTED
     except Exception as error:  # noqa: BLE001  # nothing outside of this catches it
         problem = problem_of(error)
         print(problem, file=sys.stderr)  # noqa: T201  # where every command prints its problems
@@ -105,16 +106,16 @@ def main() -> None:
 
 def run(orders: AgentOrders) -> int:
     """Run Envoy until it ends. Returns its status."""
-    patience = joining.RetryTime(orders.retry_seconds, _say)
+    patience = RetryTime(orders.retry_seconds, say)
     wait = orders.drain_seconds + _AFTER_DRAINING
-    with supervise.tidied_up(), _folder(orders.work_dir) as folder, work_folder.folder_lock(folder, wait, _say) as lock:
-        token = TokenSecret(folder, orders.credentials, _say)
+    with supervise.tidied_up(), _folder(orders.work_dir) as folder, work_folder.folder_lock(folder, wait, say) as lock:
+        token = TokenSecret(folder, orders.credentials, say)
         token.write()
         _end_orphan(folder, orders)
-        membership = joining.Membership(orders.address, _mesh_join(orders, folder, token), _say, orders.credentials)
+        membership = Membership(orders.address, _mesh_join(orders, folder, token), say, orders.credentials)
         bootstrap = _join_mesh(membership, orders.dataplane, patience)
         command = envoys.command(Path(orders.envoy), _write_bootstrap(bootstrap, folder), orders.flags)
-        drain = ProxyDrain(EnvoyAdmin(bootstrap), membership, orders.drain_seconds, _say)
+        drain = ProxyDrain(EnvoyAdmin(bootstrap), membership, orders.drain_seconds, say)
         with token.kept():
             status = _supervised(command, drain, membership, bootstrap, lock)
         membership.conclude()
@@ -133,18 +134,18 @@ def _mesh_join(orders: AgentOrders, folder: Path, token: TokenSecret) -> joining
     )
 
 
-def _join_mesh(membership: joining.Membership, dataplane: joining.ProxyDataplane, patience: joining.RetryTime) -> str:
+def _join_mesh(membership: Membership, dataplane: joining.ProxyDataplane, patience: RetryTime) -> str:
     join, credentials = membership.joining, membership.credentials
-    with connect(membership.address, credentials=credentials) as client:
-        if dataplane.text:
-            ports.must_not_be_shared(dataplane.data)
-            joining.register(client, join, dataplane, patience)
-            bootstrap = joining.bootstrap(client, join, patience, credentials.authority)
-        else:
-            bootstrap = joining.bootstrap(client, join, patience, credentials.authority)
-            ports.must_not_be_shared(client.get(join.path))
-        joining.warn_of_another_run(client, join, _say)
-        return bootstrap
+    client = Client(membership.address, credentials=credentials)
+    if dataplane.text:
+        ports.must_not_be_shared(dataplane.data)
+        joining.register(client, join, dataplane, patience)
+        bootstrap = joining.bootstrap(client, join, patience, credentials.authority)
+    else:
+        bootstrap = joining.bootstrap(client, join, patience, credentials.authority)
+        ports.must_not_be_shared(client.get(join.path))
+    joining.warn_of_another_run(client, join, say)
+    return bootstrap
 
 
 @contextmanager
@@ -173,12 +174,10 @@ def _write_bootstrap(bootstrap: str, folder: Path) -> Path:
     return file
 
 
-def _supervised(
-    command: Sequence[str], drain: ProxyDrain, membership: joining.Membership, bootstrap: str, lock: int
-) -> int:
+def _supervised(command: Sequence[str], drain: ProxyDrain, membership: Membership, bootstrap: str, lock: int) -> int:
     """Run Envoy until it ends, with all that the agent does meanwhile."""
-    key, sinks = secrets.token_hex(16), LogSinks(_say)
-    _say(f"starting {command[0]}; its admin interface: {drain.admin.where}")
+    key, sinks = secrets.token_hex(16), LogSinks(say)
+    say(f"starting {command[0]}; its admin interface: {drain.admin.where}")
     orders = {
         "bootstrap": bootstrap,
         "address": membership.address,
@@ -192,9 +191,9 @@ def _supervised(
         with (
             work_folder.envoy_note(folder, child.pid),
             forwarded_output(supervise.output(child), key, sinks, sys.stdout.buffer),
-            readiness.announced_readiness(drain.admin, _say, membership.enter),
-            pushed_metrics(drain.admin, bootstrap, _say),
-            held_link(drain.admin, membership, _say),
+            readiness.announced_readiness(drain.admin, say, membership.enter),
+            pushed_metrics(drain.admin, bootstrap, say),
+            held_link(drain.admin, membership, say),
         ):
             return supervise.run(child, drain.run)
 
@@ -204,25 +203,19 @@ def _end_orphan(folder: Path, orders: AgentOrders) -> None:
     envoy = work_folder.orphan(folder)
     if envoy is None:
         return
-    _say(f"draining Envoy, process {envoy}, which a killed koguma dp run left here")
+    say(f"draining Envoy, process {envoy}, which a killed koguma dp run left here")
     bootstrap = (folder / work_folder.BOOTSTRAP).read_text(encoding="utf-8")
     membership = replace(_membership_of_orphan(bootstrap, folder, orders.address), credentials=orders.credentials)
-    ProxyDrain(EnvoyAdmin(bootstrap), membership, orders.drain_seconds, _say).run(threading.Event())
+    ProxyDrain(EnvoyAdmin(bootstrap), membership, orders.drain_seconds, say).run(threading.Event())
     guard.end(envoy)
 
 
-def _membership_of_orphan(bootstrap: str, folder: Path, address: str) -> joining.Membership:
+def _membership_of_orphan(bootstrap: str, folder: Path, address: str) -> Membership:
     """The membership of a run that left only its bootstrap configuration. It does not remove the Dataplane."""
     node = json.loads(bootstrap)["node"]
     mesh, _, name = node["id"].partition(".")
     join = joining.MeshJoin(mesh, name, str(folder), owner=node["metadata"].get(OWNER, ""))
-    return joining.Membership(address, join, _say)
-
-
-def _say(text: str) -> None:
-    with suppress(OSError):
-        sys.stderr.write(f"koguma dp: {text}\n")
-        sys.stderr.flush()
+    return Membership(address, join, say)
 
 
 if __name__ == "__main__":

@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from cp.agent.say import Say
 from cp.client.credentials import Credentials
 from cp.client.problem import Problem
 
@@ -23,8 +24,6 @@ NAME: Final = "koguma:dataplane-token"
 
 _TYPE: Final = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"
 _EVERY: Final = 1.0
-
-Say = Callable[[str], None]
 
 
 class TokenSecret:

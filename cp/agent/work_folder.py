@@ -6,12 +6,13 @@ import fcntl
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 from cp.agent.lock_note import note, noted_holder
+from cp.agent.say import Say
 from cp.client.problem import Problem
 
 BOOTSTRAP: Final = "bootstrap.json"
@@ -20,8 +21,6 @@ _ENVOY: Final = "envoy.pid"
 _EVERY: Final = 0.1
 _PROC: Final = Path("/proc")
 _ZOMBIE: Final = "Z"
-
-Say = Callable[[str], None]
 
 
 @contextmanager
@@ -36,16 +35,16 @@ def folder_lock(folder: Path, patience: float, say: Say) -> Iterator[int]:
     except OSError as error:
         raise Problem(f"{folder / _LOCK} cannot be written: {error.strerror}") from None
     try:
-        _take(lock, folder, patience, say)
+        _wait_for_lock(lock, folder, patience, say)
         note(lock, {"process": os.getpid()})
         yield lock
     finally:
         os.close(lock)
 
 
-def _take(lock: int, folder: Path, patience: float, say: Say) -> None:
+def _wait_for_lock(lock: int, folder: Path, patience: float, say: Say) -> None:
     deadline, was_announced = time.monotonic() + patience, False
-    while not _is_taken(lock):
+    while not _try_to_lock(lock):
         holder = noted_holder(lock)
         was_killed = "draining" in holder or not _runs(holder.get("process"))
         if not was_killed or time.monotonic() > deadline:
@@ -70,7 +69,8 @@ def _runs(pid: object) -> bool:
         return True
 
 
-def _is_taken(lock: int) -> bool:
+def _try_to_lock(lock: int) -> bool:
+    """Returns whether the lock is ours now."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.types import Scope
 
 from cp.access.rights import INSPECTION, NOBODY, AccessDecision, AccessRequest, Rights, User, Verb, of_resource
-from cp.access.tokens import DataplaneClaims, TokenRefused, admits
+from cp.access.tokens import DataplaneClaims, TokenRefused, must_admit
 from cp.api.errors import CHALLENGE, FORBIDDEN, TOLD, UNAUTHORIZED, ApiError, RequestFault
 from cp.identity.workloads import is_named_by_workload
 from cp.model.document import Document
@@ -93,7 +93,7 @@ class ApiCaller:
             return AccessDecision(allowed=True, because=f"{self.user} is no proxy")
         chooses = dataplane is not None and world is not None and is_named_by_workload(world, dataplane)
         try:
-            admits(self.proxy, dataplane, key.mesh, key.name, key.type.lower(), is_named_by_workload=chooses)
+            must_admit(self.proxy, key, dataplane, is_named_by_workload=chooses)
         except TokenRefused as refused:
             return AccessDecision(allowed=False, because=f"the token is not for {key}: {refused.reason}")
         return AccessDecision(allowed=True, because=f"the token is for {key}")

@@ -12,7 +12,7 @@ from cp.insight.report import finding_data
 from cp.model.moments import timestamp
 from cp.serving.delivery import ChangeProgress, Delivery, PolicyPart, StandingNack, finding, grouped
 from cp.serving.delivery.delivery import StreamDelivery, TypeDelivery
-from cp.serving.delivery.nacks import reason
+from cp.serving.delivery.nacks import without_dump
 from cp.serving.trust_moves import TrustMove
 from cp.translate.packing import SHORT
 
@@ -118,7 +118,7 @@ def _refusal(refusal: StandingNack) -> dict[str, Any]:
     suspects = frozenset(() if report is None else report.suspects)
     policies = () if report is None else report.policies
     return {
-        "text": reason(refusal.nack.text),
+        "text": without_dump(refusal.nack.text),
         "since": moment(refusal.at),
         "resources": [
             {"name": held.name, "refused": held.version, "inForce": held.in_force or None} for held in refusal.held

@@ -17,7 +17,7 @@ from cp.api.envoy_json import as_data, message_of
 from cp.insight.fields import ABSENT, ChangedField, differing_fields
 from cp.model.checkpoint import Checkpoint, checked
 from cp.model.envoy_secrets import redacted, without_secret_fields
-from cp.serving.delivery.nacks import reason as without_dump
+from cp.serving.delivery.nacks import without_dump
 from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, SHORT
 from cp.translate.snapshot import Snapshot
 

@@ -19,7 +19,7 @@ from cp.cli.contexts import (
 from cp.cli.options import DataFormat, DataOutput, TableFormat, TableOutput, TextFormat, TextOutput
 from cp.cli.output import print_data, reply
 from cp.cli.tables import table_or
-from cp.client.client import addresses_in
+from cp.client.api_calls import addresses_in
 from cp.client.credentials import authority_in
 from cp.client.problem import Problem
 from cp.model.wording import without_user

@@ -75,7 +75,8 @@ class ApiConnection:
 
     @contextmanager
     def client(self, patience: float = 60.0) -> Iterator[Client]:
-        from cp.client.client import addresses_in, connect  # noqa: PLC0415  # most commands can answer from files alone
+        from cp.client.api_calls import addresses_in  # noqa: PLC0415  # most commands can answer from files alone
+        from cp.client.client import Client  # noqa: PLC0415  # the same
 
         access = self.access()
         addresses_in(access.address)
@@ -84,8 +85,7 @@ class ApiConnection:
             typer.echo(f"Warning: the certificate of {access.address} is not verified (skipVerify)", err=True)
         if access.credentials.client_certificate and "https://" not in access.address:
             typer.echo(f"Warning: {access.address} is not shown clientCertFile, as there is no TLS", err=True)
-        with connect(access.address, patience, access.credentials) as client:
-            yield client
+        yield Client(access.address, patience, access.credentials)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,13 @@ import typer
 
 from cp.agent import envoys, joining, supervise
 from cp.agent.certificate_folder import CertificateFolder
+from cp.agent.retrying import RetryTime
 from cp.cli.connection import ADDRESS, credentials_of, warn_of_plain_text
 from cp.cli.findings import findings_before_write, print_findings
 from cp.cli.options import DataFormat, DataOutput, WorkDir, authority_option, token_option
 from cp.cli.output import print_data
-from cp.client.client import addresses_in, connect
+from cp.client.api_calls import addresses_in
+from cp.client.client import Client
 from cp.client.credentials import Credentials, authority_in
 from cp.client.files import FileDocument, file_documents, file_texts
 from cp.client.problem import Problem, missing_library
@@ -226,7 +228,7 @@ def grpc_bootstrap(  # noqa: PLR0913  # an option each
 
     It names the files with the token, the authority and certificates, which the library reads itself.
     """
-    patience = joining.RetryTime(_seconds(retry_max_duration), _say)
+    patience = RetryTime(_seconds(retry_max_duration), _say)
     credentials = _credentials(dataplane_token_file, "", ca_cert_file, "", skip_verify=skip_verify)
     files = None if certificates_dir is None else CertificateFolder(certificates_dir).file_paths
     grpc_client = _grpc_client(name, mesh, credentials, ca_cert_file, files)
@@ -255,7 +257,7 @@ def certificates(  # noqa: PLR0913  # an option each
         from cp.agent.client_secrets import ClientSecretSource, SecretKeeper  # noqa: PLC0415  # gRPC is slow to import
     except ModuleNotFoundError as error:
         raise missing_library(error, "certificates") from None
-    patience = joining.RetryTime(_seconds(retry_max_duration), _say)
+    patience = RetryTime(_seconds(retry_max_duration), _say)
     credentials = _credentials(dataplane_token_file, "", ca_cert_file, "", skip_verify=False)
     grpc_client = _grpc_client(name, mesh, credentials, ca_cert_file)
     bootstrap = _bootstrap_of_client(cp_address, grpc_client, credentials, patience)
@@ -279,12 +281,12 @@ def _grpc_client(
 
 
 def _bootstrap_of_client(
-    address: str, grpc_client: joining.GrpcClient, credentials: Credentials, patience: joining.RetryTime
+    address: str, grpc_client: joining.GrpcClient, credentials: Credentials, patience: RetryTime
 ) -> Any:
     addresses = _in_any_order(address)
     warn_of_plain_text(addresses, credentials, _say)
-    with connect(addresses, credentials=credentials) as client:
-        return json.loads(joining.grpc_bootstrap(client, grpc_client, patience, credentials.authority))
+    client = Client(addresses, credentials=credentials)
+    return json.loads(joining.grpc_bootstrap(client, grpc_client, patience, credentials.authority))
 
 
 def _in_any_order(addresses: str) -> str:

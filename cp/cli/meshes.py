@@ -16,7 +16,8 @@ from yaml import YAMLError
 
 from cp.cli.output import as_yaml
 from cp.cli.types import folder_of, known_kinds
-from cp.client.client import NOT_FOUND, Client, NoControlPlane, RequestRejected
+from cp.client.client import Client
+from cp.client.failures import NOT_FOUND, NoControlPlane, RequestRejected
 from cp.client.files import FileDocument, FileText, file_documents
 from cp.client.problem import Problem
 from cp.insight.report import ValidationReport

@@ -12,7 +12,8 @@ from cp.cli.connection import ApiConnection
 from cp.cli.options import Mesh, TableFormat, TableOutput, TextFormat, TextOutput
 from cp.cli.output import age, print_data
 from cp.cli.tables import table_or
-from cp.client.client import Client, RequestRejected, Unreachable
+from cp.client.client import Client
+from cp.client.failures import RequestRejected, Unreachable
 from cp.client.problem import INTERRUPTED, Problem
 from cp.model.names import DEFAULT_MESH
 from cp.model.wording import few, printable

@@ -13,7 +13,8 @@ import typer
 
 from cp.cli.options import TableFormat
 from cp.cli.output import as_yaml
-from cp.client.client import Client, RequestRejected, Unreachable
+from cp.client.client import Client
+from cp.client.failures import RequestRejected, Unreachable
 
 _FEED: Final = "/_feed"
 _WITHOUT_FEED: Final = frozenset({403, 404, 429})

@@ -59,12 +59,12 @@ class HttpAnswer:
         return json.loads(self.content)
 
 
-def whole_answer(request: HttpRequest, context: ssl.SSLContext | None = None) -> HttpAnswer:
+def whole_answer(request: HttpRequest) -> HttpAnswer:
     """Send a request and read the answer to its end, all within `patience`.
 
     Raises `NotConnected`, or one of `NO_ANSWER`.
     """
-    connection = _connection(request, context)
+    connection = _connection(request, None)
     within = ended_within(connection, request.patience)
     with closing(connection), within, closing(_sent(connection, request)) as answer:
         return read(answer)

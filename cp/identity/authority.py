@@ -17,7 +17,8 @@ from cp.identity.certificates import MOST_BITS, NO_CERTIFICATE, certificates_in,
 from cp.model.violation import Violation
 from cp.resources.mesh import CaBackend
 
-SigningKey: TypeAlias = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
+PrivateKey: TypeAlias = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
+"""Of an authority or of a proxy."""
 
 SKEW: Final = 60.0
 """Seconds before now from which a new certificate is valid: the clocks of other machines may be late."""
@@ -42,7 +43,7 @@ class Authority:
     certificate: x509.Certificate = field(repr=False)
     """The one that signs."""
 
-    key: SigningKey = field(repr=False, compare=False)
+    key: PrivateKey = field(repr=False, compare=False)
     certificates: str = field(repr=False)
     """In PEM: the one that signs, and all others that came with it."""
 
@@ -120,7 +121,7 @@ def _has_signing_usage(certificate: x509.Certificate) -> bool:
         return True
 
 
-def _is_taken(key: SigningKey) -> bool:
+def _is_taken(key: PrivateKey) -> bool:
     if isinstance(key, rsa.RSAPrivateKey):
         return key.key_size >= _FEWEST_BITS
     return isinstance(key.curve, _CURVES)
@@ -157,7 +158,7 @@ def new_pair(mesh: str, backend: CaBackend, now: float) -> KeyPair:
     return KeyPair(builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM), key_text(key))
 
 
-def _new_key(bits: int | None) -> SigningKey:
+def _new_key(bits: int | None) -> PrivateKey:
     if bits is None:
         return ec.generate_private_key(ec.SECP256R1())
     return rsa.generate_private_key(_EXPONENT, min(max(bits, _FEWEST_BITS), MOST_BITS))
@@ -168,7 +169,7 @@ def _common_name(mesh: str) -> str:
     return mesh[:64]
 
 
-def key_text(key: SigningKey) -> bytes:
+def key_text(key: PrivateKey) -> bytes:
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 

@@ -76,37 +76,38 @@ def made_authority(world: World, keys: tuple[Key, Key], now: float | None) -> Au
 
 def _provided(world: World, mesh: str, backend: CaBackend, read: ReadFile) -> KeyPair | Violation:
     conf = backend.conf
-    certificate = _content(world, mesh, "cert", None if conf is None else conf.cert, read)
+    certificate = _content(world, mesh, None if conf is None else conf.cert, read)
     if isinstance(certificate, Violation):
-        return certificate
-    key = _content(world, mesh, "key", None if conf is None else conf.key, read)
-    return key if isinstance(key, Violation) else KeyPair(certificate, key)
+        return certificate.at("cert")
+    key = _content(world, mesh, None if conf is None else conf.key, read)
+    return key.at("key") if isinstance(key, Violation) else KeyPair(certificate, key)
 
 
-def _content(world: World, mesh: str, path: str, source: DataSource | None, read: ReadFile) -> bytes | Violation:
+def _content(world: World, mesh: str, source: DataSource | None, read: ReadFile) -> bytes | Violation:
     if source is None:
-        return Violation(path, "must be set for a provided authority")
+        return Violation("", "must be set for a provided authority")
     if source.secret is not None:
-        return _of_secret(world, mesh, path, source.secret)
+        return content_of_secret(world, Key(_SECRET, mesh, source.secret), Key("Mesh", "", mesh))
     if source.file is not None:
-        return content_of_file(path, source.file, read)
+        return content_of_file(source.file, read)
     if source.inline is not None:
         return decoded(source.inline) or b""
     return b"" if source.inline_string is None else source.inline_string.reveal().encode()
 
 
-def _of_secret(world: World, mesh: str, path: str, name: str) -> bytes | Violation:
-    secret = world.get(Key(_SECRET, mesh, name))
+def content_of_secret(world: World, key: Key, reader: Key) -> bytes | Violation:
+    """What a Secret has, for a document that names it."""
+    secret = world.get(key)
     if secret is None:
-        return Violation(path, f"there is no Secret `{name}`", "store it, or name another")
-    kept = kept_from(secret.document, Key("Mesh", "", mesh))
+        return Violation("", f"there is no Secret `{key.name}`", "store it, or name another")
+    kept = kept_from(secret.document, reader)
     value: bytes = secret.spec.value()
-    return value if kept is None else kept.at(path)
+    return value if kept is None else kept
 
 
-def content_of_file(path: str, file: str, read: ReadFile) -> bytes | Violation:
-    """What a file on this machine has, for the field of a document at a path."""
+def content_of_file(file: str, read: ReadFile) -> bytes | Violation:
+    """What a file on this machine has, for a document that names it."""
     try:
         return read(file)
     except OSError as error:
-        return Violation(path, f"`{file}` cannot be read: {error.strerror}", "the control plane reads it")
+        return Violation("", f"`{file}` cannot be read: {error.strerror}", "the control plane reads it")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -162,19 +162,8 @@ def _by_mesh(dataplane: Resource, mesh: Resource | None) -> ProxyIdentity | None
 
 def _uris(dataplane: Resource) -> tuple[str, ...]:
     """A SPIFFE ID for each service, and a name for each tag, by which permissions know it."""
-    tags = _tags(dataplane.spec)
-    services = (f"spiffe://{dataplane.mesh}/{service}" for service in tags.get(SERVICE_TAG, ()))
-    named = (f"kuma://{name}/{value}" for name, values in tags.items() for value in values)
+    spec: Dataplane = dataplane.spec
+    tags = spec.tag_values()
+    services = (f"spiffe://{dataplane.mesh}/{service}" for service in sorted(tags.get(SERVICE_TAG, ())))
+    named = (f"kuma://{name}/{value}" for name, values in sorted(tags.items()) for value in sorted(values))
     return (*services, *named)
-
-
-def _tags(dataplane: Dataplane) -> Mapping[str, Iterable[str]]:
-    """The values of each tag, sorted."""
-    net = dataplane.net
-    groups = [inbound.tags for inbound in net.inbound or ()]
-    if net.gateway is not None:
-        groups.append(net.gateway.tags)
-    tags: dict[str, set[str]] = {}
-    for name, value in (item for group in groups for item in (group or {}).items()):
-        tags.setdefault(name, set()).add(value)
-    return {name: sorted(values) for name, values in sorted(tags.items())}

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from cp.identity.authority import SKEW, Authority, SigningKey, instant, key_text, key_usage
+from cp.identity.authority import SKEW, Authority, PrivateKey, instant, key_text, key_usage
 from cp.identity.certificates import pem
 from cp.identity.identities import ProxyIdentity
 
@@ -72,7 +72,7 @@ def issue(authority: Authority, identity: ProxyIdentity, now: float, *, has_twin
 
     A twin is somebody trusted who has the name of the authority, and nothing else that Envoy tells the two apart by.
     """
-    key: SigningKey = (
+    key: PrivateKey = (
         rsa.generate_private_key(65537, 2048) if identity.key == "RSA2048" else ec.generate_private_key(ec.SECP256R1())
     )
     ends = now + max(identity.lifetime, SHORTEST)
@@ -101,7 +101,7 @@ def issue(authority: Authority, identity: ProxyIdentity, now: float, *, has_twin
 
 
 def _extensions(
-    authority: Authority, identity: ProxyIdentity, key: SigningKey, *, has_twin: bool
+    authority: Authority, identity: ProxyIdentity, key: PrivateKey, *, has_twin: bool
 ) -> list[tuple[x509.ExtensionType, bool]]:
     names = [x509.UniformResourceIdentifier(uri) for uri in identity.uris]
     usages = [ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]

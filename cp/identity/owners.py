@@ -20,11 +20,12 @@ from cp.identity.providers import (
     secrets_of_identity,
     workload_authority,
 )
+from cp.identity.published_trust import PublishedTrust, is_published, published_trust
 from cp.identity.rotation import EnabledAuthority
 from cp.identity.trust import TrustRecord, pem_blocks, trust_of
 from cp.identity.workloads import KIND, domain_of, lifetime_of
 from cp.model.document import Document
-from cp.model.names import Identity, Key, kri
+from cp.model.names import Key
 from cp.model.secret_names import (
     authority_certificate_key,
     authority_private_key,
@@ -129,18 +130,6 @@ class AuthorityOwner(ABC):
     def trust(self, world: World) -> PublishedTrust | None:  # noqa: ARG002  # a Mesh has none
         """The document in which people and other meshes read whom to trust; None if there shall be none."""
         return None
-
-
-@dataclass(frozen=True, slots=True)
-class PublishedTrust:
-    """A MeshTrust that the control plane writes. What proxies trust follows from the record, with or without it."""
-
-    key: Key
-    document: Document | None
-    """As it should be; None if it should not be there."""
-
-    present: Resource | None
-    """As it is."""
 
 
 class MeshOwner(AuthorityOwner):
@@ -299,32 +288,13 @@ class IdentityOwner(AuthorityOwner):
 
     def trust(self, world: World) -> PublishedTrust | None:
         """The MeshTrust of its own name, unless somebody else has written that."""
-        key = Key("MeshTrust", self.mesh, self._name)
-        present, record = world.get(key), self.record(world)
-        document = _trust_document(key, _origin(key), record) if record.domain and record.roots else None
-        return PublishedTrust(key, document, present) if present is None or _is_published(present) else None
+        return published_trust(world, Key("MeshTrust", self.mesh, self._name), self.record(world))
 
     def of_now(self, record: TrustRecord) -> TrustRecord:
         """With its trust domain, unless others write whom to trust. A MeshIdentity that is gone keeps its own."""
         if self.resource is None or self.resource.spec.authority is None:
             return record
         return replace(record, domain=self._domain if self._makes_trust else "")
-
-
-def _origin(trust: Key) -> str:
-    """The MeshIdentity of which a MeshTrust says that it is, if the control plane has written it."""
-    return kri(Identity(KIND, trust.mesh, trust.name))
-
-
-def _is_published(trust: Resource) -> bool:
-    """Whether the control plane has written a MeshTrust, and not somebody else."""
-    return trust.spec.origin is not None and trust.spec.origin.kri == _origin(trust.key)
-
-
-def _trust_document(key: Key, origin: str, record: TrustRecord) -> Document:
-    bundles = [{"type": "Pem", "pem": {"value": certificate}} for certificate in pem_blocks(record.certificates)]
-    spec = {"origin": {"kri": origin}, "trustDomain": record.domain, "caBundles": bundles}
-    return Document(key, {"type": key.type, "mesh": key.mesh, "name": key.name, "spec": spec})
 
 
 def owner_of(world: World, reference: AuthorityRef) -> AuthorityOwner | None:
@@ -343,7 +313,7 @@ def owners(world: World) -> Iterator[AuthorityOwner]:
             yield owner
         identities = world.table(KIND, mesh.name)
         recorded = (identity_of_trust(secret.name) for secret in world.table("Secret", mesh.name))
-        published = {trust.name for trust in world.table("MeshTrust", mesh.name) if _is_published(trust)}
+        published = {trust.name for trust in world.table("MeshTrust", mesh.name) if is_published(trust)}
         names = (*(identity.name for identity in identities), *(name for name in recorded if name), *sorted(published))
         for name in dict.fromkeys(names):
             of_identity = IdentityOwner(mesh.name, name, identities.get(name))

@@ -12,11 +12,11 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 
 from cp.identity.authority import Authority, KeyPair, authority, new_pair
-from cp.identity.backends import ReadFile, content_of_file, made_authority
+from cp.identity.backends import ReadFile, content_of_file, content_of_secret, made_authority
 from cp.identity.workloads import domain_of
 from cp.model.document import Document
 from cp.model.names import Key
-from cp.model.secret_names import identity_certificate_key, identity_private_key, kept_from
+from cp.model.secret_names import identity_certificate_key, identity_private_key
 from cp.model.violation import Violation
 from cp.resources.mesh import CaBackend
 from cp.resources.mesh_identity import BundledProvider, ProvidedAuthority
@@ -87,14 +87,6 @@ def generated_authority(world: World, mesh: str, identity: str, now: float | Non
     return made_authority(world, keys, now)
 
 
-def _value(world: World, key: Key) -> bytes | Violation:
-    secret = world.get(key)
-    if secret is None:
-        return Violation("", f"there is no Secret `{key.name}`", "store it, or name another")
-    value: bytes = secret.spec.value()
-    return value
-
-
 def _provided(
     world: World, reader: Key, ca: ProvidedAuthority, read: ReadFile, variable: ReadVariable
 ) -> KeyPair | Violation:
@@ -109,23 +101,16 @@ def _content(
     world: World, reader: Key, source: SecureDataSource | None, read: ReadFile, variable: ReadVariable
 ) -> bytes | Violation:
     if source is not None and source.file is not None:
-        return content_of_file("", source.file.path, read)
+        return content_of_file(source.file.path, read)
     if source is not None and source.env_var is not None:
         value = variable(source.env_var.name)
         hint = "set it for the control plane, and start it again"
         return Violation("", f"`{source.env_var.name}` is not set", hint) if value is None else value.encode()
     if source is not None and source.secret_ref is not None:
-        return _of_secret(world, reader, source.secret_ref.name)
+        return content_of_secret(world, Key("Secret", reader.mesh, source.secret_ref.name), reader)
     if source is not None and source.insecure_inline is not None and source.insecure_inline.value is not None:
         return source.insecure_inline.value.reveal().encode()
     return Violation("", "must be set")
-
-
-def _of_secret(world: World, reader: Key, name: str) -> bytes | Violation:
-    key = Key("Secret", reader.mesh, name)
-    secret = world.get(key)
-    kept = None if secret is None else kept_from(secret.document, reader)
-    return _value(world, key) if kept is None else kept
 
 
 def _is_self_signed(certificate: x509.Certificate) -> bool:

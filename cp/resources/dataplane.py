@@ -147,6 +147,15 @@ class Dataplane(Schema, frozen=True):
     def net(self) -> DataplaneNetworking:
         return self.networking or DataplaneNetworking()
 
+    def tag_values(self) -> Mapping[str, frozenset[str]]:
+        """The values that each tag has, on any inbound or on the gateway."""
+        gateway = [self.net.gateway.tags] if self.net.gateway is not None else []
+        values: dict[str, set[str]] = {}
+        for tags in (*gateway, *(inbound.tags for inbound in self.net.inbound or ())):
+            for name, value in (tags or {}).items():
+                values.setdefault(name, set()).add(value)
+        return {name: frozenset(of_tag) for name, of_tag in values.items()}
+
     @property
     def is_builtin_gateway(self) -> bool:
         return self.net.gateway is not None and self.net.gateway.type == "BUILTIN"

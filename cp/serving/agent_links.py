@@ -32,7 +32,7 @@ from cp.model.envoy_questions import (
     SilentAgent,
 )
 from cp.model.names import Key
-from cp.serving.serve import in_background
+from cp.serving.background import in_background
 
 _LONGEST: Final = 300.0
 """Seconds for which a link is held, then it is opened anew: who holds it shows its token again."""
@@ -139,8 +139,8 @@ class _ProxyQuestions:
 class AgentLinks:
     """Those of this control plane: one of each proxy, of at most so many proxies."""
 
-    def __init__(self, most: int = 1000, chance: Random | None = None) -> None:
-        self._most, self._chance = most, chance or Random()  # noqa: S311  # it spreads load
+    def __init__(self, most: int = 1000) -> None:
+        self._most, self._chance = most, Random()  # noqa: S311  # it spreads load
         self._proxies: dict[Key, _ProxyQuestions] = {}
         self._is_closed = False
 

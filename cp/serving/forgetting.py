@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 import structlog
 
-from cp.serving.serve import in_background
+from cp.serving.background import in_background
 from cp.settings import Settings
 from cp.store.port import Closed, StoreUnreachable
 

@@ -196,10 +196,10 @@ class _Acceptor:
     def __init__(
         self, loop: asyncio.AbstractEventLoop, listener: socket.socket, opening: _Opening, open_now: Collection[Any]
     ) -> None:
-        self._loop, self._listener, self._way = loop, listener, opening
+        self._loop, self._listener, self._opening = loop, listener, opening
         self._open, self._most = open_now, most_connections()
         self._retry: asyncio.TimerHandle | None = None
-        self._opening: set[asyncio.Task[Any]] = set()
+        self._beginning: set[asyncio.Task[Any]] = set()
         self._begin()
 
     def close(self) -> None:
@@ -211,8 +211,8 @@ class _Acceptor:
     def cut_off(self) -> None:
         """Take no more connections, and none of those that have not begun."""
         self.close()
-        for opening in self._opening:
-            opening.cancel()
+        for beginning in self._beginning:
+            beginning.cancel()
 
     async def wait_closed(self) -> None:
         """Connections are waited for by uvicorn."""
@@ -222,7 +222,7 @@ class _Acceptor:
         self._loop.add_reader(self._listener, self._accept)
 
     def _accept(self) -> None:
-        if len(self._open) + len(self._opening) >= self._most:
+        if len(self._open) + len(self._beginning) >= self._most:
             self._pause(f"{self._most} connections are open, and more would take what others need")
             return
         try:
@@ -235,13 +235,13 @@ class _Acceptor:
             self._pause(error.strerror)
             return
         connection.setblocking(False)  # noqa: FBT003  # as the socket module has it
-        opening = self._loop.create_task(self._way.begin(self._loop, connection))
-        self._opening.add(opening)
-        opening.add_done_callback(partial(self._opened, connection))
+        beginning = self._loop.create_task(self._opening.begin(self._loop, connection))
+        self._beginning.add(beginning)
+        beginning.add_done_callback(partial(self._begun, connection))
 
-    def _opened(self, connection: socket.socket, opening: asyncio.Task[Any]) -> None:
-        self._opening.discard(opening)
-        if opening.cancelled():
+    def _begun(self, connection: socket.socket, beginning: asyncio.Task[Any]) -> None:
+        self._beginning.discard(beginning)
+        if beginning.cancelled():
             connection.close()
 
     def _take(self) -> socket.socket:

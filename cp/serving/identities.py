@@ -5,31 +5,26 @@ A key is in the snapshot of its own proxy and nowhere else. See record 0056.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
-from weakref import ref
 
 import structlog
 from envoy.extensions.transport_sockets.tls.v3.secret_pb2 import Secret
 
 from cp.files import read_file
-from cp.identity.authority import Authority, expiry_of, instant
-from cp.identity.backends import ReadFile
-from cp.identity.identities import AuthorityRef, ProxyIdentity, identity_of
+from cp.identity.identities import ProxyIdentity, identity_of
 from cp.identity.leaf import Certificate, LeafCertificate, issue
 from cp.identity.likeness import has_nameless_twin
-from cp.identity.owners import AuthoritySources, owner_of, owners
+from cp.identity.owners import AuthoritySources, owners
 from cp.identity.security import TrustBundle, security_of
-from cp.identity.trust import TrustedRoot, trust_of
 from cp.metrics import Metrics
 from cp.model.failure import reason
-from cp.model.memo import Memo
 from cp.model.names import proxy_id
 from cp.model.violation import Violation
 from cp.resources.resource import Resource
 from cp.resources.world import World
+from cp.serving.signers import Signers, backend_of_signer, read_variable, signer_of
 from cp.translate.packing import SECRET, PackedResource
 from cp.translate.snapshot import NO_PART, SnapshotPart
 from generators.envoy.names import mesh_identity
@@ -63,12 +58,10 @@ class _Held:
 class Identities:
     """Asked for parts in the reconciler's thread, and on the event loop for all else."""
 
-    def __init__(
-        self, metrics: Metrics, clock: Callable[[], float], chance: Callable[[], float], read: ReadFile | None = None
-    ) -> None:
+    def __init__(self, metrics: Metrics, clock: Callable[[], float], chance: Callable[[], float]) -> None:
         """`chance` is a random number from 0 to 1."""
         self._metrics, self._clock, self._chance = metrics, clock, chance
-        self._signers = Signers(clock, AuthoritySources(read or read_file, read_variable))
+        self._signers = Signers(clock, AuthoritySources(read_file, read_variable))
         self._held: dict[str, _Held] = {}
         self._faults: dict[str, tuple[str, float]] = {}
         """Why proxies do not have what they should, and when to try again."""
@@ -86,7 +79,7 @@ class Identities:
         if identity is None:
             self._forget(proxy)
             return NO_PART
-        signer = _signer(world, identity.authority)
+        signer = signer_of(world, identity.authority)
         held = self._held.get(proxy)
         if held is not None and held.is_right(identity, signer) and not self._is_due(held):
             self._faults.pop(proxy, None)
@@ -105,9 +98,9 @@ class Identities:
         self._faults.pop(proxy, None)
         self._metrics.certificates.inc()
         generation = 1 if held is None else held.certificate.generation + 1
-        certificate = self._certificate(leaf, identity, _backend(world, identity.authority), generation)
+        certificate = self._certificate(leaf, identity, backend_of_signer(world, identity.authority), generation)
         part = SnapshotPart([_packed(mesh_identity(mesh), leaf)])
-        self._held[proxy] = _Held(identity, _signer(world, identity.authority), certificate, part)
+        self._held[proxy] = _Held(identity, signer_of(world, identity.authority), certificate, part)
         return part
 
     def _leaf(self, world: World, identity: ProxyIdentity) -> LeafCertificate | Violation:
@@ -203,88 +196,9 @@ class Identities:
         self._faults.pop(proxy, None)
 
 
-class Signers:
-    """The authorities that sign, with their keys: looked for once, and kept for as long as they sign."""
-
-    def __init__(self, clock: Callable[[], float], sources: AuthoritySources) -> None:
-        self._clock, self._sources = clock, sources
-        self._authorities: dict[str, Authority] = {}
-        """By fingerprint. One whose key is stored no longer goes on to sign until another one does."""
-
-        self._faults: dict[AuthorityRef, tuple[ref[World], float, Violation]] = {}
-        """By authority why nothing can be signed, in which World, and until when that is not looked at again."""
-
-    def of(self, world: World, reference: AuthorityRef) -> Authority | Violation:
-        """Who signs, or why nobody does."""
-        signer, owner = _signer(world, reference), owner_of(world, reference)
-        rival = None if owner is None or not owner.has_authority else owner.rival(world, signer)
-        if rival is not None:
-            return rival
-        known = self._authorities.get(signer)
-        if known is not None and known.expires > self._clock():
-            return known
-        fault = self._faults.get(reference)
-        if fault is not None and fault[0]() is world and self._clock() < fault[1]:
-            return fault[2]
-        loaded = self._loaded(world, reference, signer)
-        if isinstance(loaded, Violation):
-            self._faults[reference] = (ref(world), self._clock() + RETRIED_AFTER / 2, loaded)
-        else:
-            self._faults.pop(reference, None)
-            self._authorities[signer] = loaded
-        return loaded
-
-    def _loaded(self, world: World, reference: AuthorityRef, signer: str) -> Authority | Violation:
-        """The authority that is enabled now, or the one that was enabled before."""
-        now, owner = self._clock(), owner_of(world, reference)
-        if owner is None or not owner.has_authority:
-            return Violation("mtls", "is switched off")
-        enabled = owner.authority(world, self._sources, now)
-        for candidate in (enabled, owner.stored_authority(world, _backend(world, reference), now)):
-            if isinstance(candidate, Authority) and candidate.fingerprint == signer:
-                return candidate
-        if isinstance(enabled, Violation):
-            return enabled
-        if (fault := _expired(trust_of(world.get(reference.record_key)).root(signer), now)) is not None:
-            return fault.at(owner.place)
-        hint = "the authority that is enabled signs as soon as every proxy trusts it"
-        return Violation(owner.place, "the key of the authority that signs is not there any more", hint)
-
-    def keep_only(self, signers: Collection[str]) -> None:
-        self._authorities = {signer: authority for signer, authority in self._authorities.items() if signer in signers}
-
-
-def _signer(world: World, reference: AuthorityRef) -> str:
-    """The fingerprint of the authority that signs; empty while nobody does."""
-    return world.recall(_Signers, reference)
-
-
-class _Signers(Memo[World, AuthorityRef, str]):
-    def basis(self, source: World, key: AuthorityRef) -> Resource | None:
-        return source.get(key.record_key)
-
-    def work_out(self, source: World, key: AuthorityRef) -> str:
-        return trust_of(source.get(key.record_key)).signer
-
-
 def _bundles(world: World, mesh: str) -> tuple[TrustBundle, ...]:
     security = security_of(world, mesh)
     return () if security is None else security.bundles
-
-
-def _backend(world: World, reference: AuthorityRef) -> str:
-    record = trust_of(world.get(reference.record_key))
-    root = record.root(record.signer)
-    return "" if root is None else root.backend
-
-
-def _expired(signer: TrustedRoot | None, now: float) -> Violation | None:
-    """That whoever signs has expired: the record has the certificate also where the authority is gone."""
-    expiry = None if signer is None else expiry_of(signer.certificate)
-    if expiry is None or expiry[1] > now:
-        return None
-    hint = "the authority that is enabled signs as soon as every proxy trusts it"
-    return Violation("", f"the authority that signs has expired at {instant(expiry[1]).isoformat()}", hint)
 
 
 def _packed(name: str, leaf: LeafCertificate) -> PackedResource:
@@ -292,8 +206,3 @@ def _packed(name: str, leaf: LeafCertificate) -> PackedResource:
     secret.tls_certificate.certificate_chain.inline_string = leaf.chain
     secret.tls_certificate.private_key.inline_bytes = leaf.key
     return PackedResource.of(SECRET, name, secret.SerializeToString(deterministic=True))
-
-
-def read_variable(name: str) -> str | None:
-    """A variable of this process: a document names it, so no setting can."""
-    return os.environ.get(name)  # noqa: TID251

@@ -8,23 +8,19 @@ after that. The control plane that serves the proxy sees the label and takes it 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Final, Protocol, TypeAlias
 
 import structlog
 
-from cp.model.document import Document
-from cp.model.names import Key, ProxyId, dataplane_key, proxy_id
-from cp.model.registration import MISSED_BY, OWNER, SWEEP_WAY, label, labelled
-from cp.model.source import read_documents
-from cp.resources.parse import parse
+from cp.model.names import Key, ProxyId, proxy_id
+from cp.model.registration import MISSED_BY, OWNER, label, labelled
 from cp.resources.world import Table, World
+from cp.serving.restoring import SWEEPER, DataplaneRestorer, ProxyTexts
 from cp.store.port import (
     ABSENT,
-    Author,
     Closed,
     Conflict,
     Delete,
@@ -37,7 +33,6 @@ from cp.store.port import (
 )
 from cp.store.roster import Fence
 
-_AUTHOR: Final = Author("control plane", SWEEP_WAY)
 _DATAPLANE: Final = "Dataplane"
 _SWEEPS: Final = 8
 """How often all registered Dataplanes are checked while a delay passes."""
@@ -57,15 +52,11 @@ Clock: TypeAlias = Callable[[], float]
 """One that never goes back."""
 
 
-class ProxySightings(Protocol):
+class ProxySightings(ProxyTexts, Protocol):
     """Which proxies are connected, to this control plane in any of its processes."""
 
     async def owners(self) -> Mapping[str, frozenset[str]]:
         """The runs of each connected proxy, by the ids that it sends; the id is empty if it sends none."""
-        ...
-
-    async def dataplane_text(self, proxy: str, owner: str) -> str:
-        """The Dataplane that a run of a proxy brings along, as text; empty if it brings none."""
         ...
 
 
@@ -133,7 +124,7 @@ class OwnedDataplane:
 
 @dataclass(slots=True)
 class _Memory:
-    """What earlier sweeps saw. The keys of the first three tables are runs: a Dataplane and its owner."""
+    """What earlier sweeps saw. The keys of the tables are runs: a Dataplane and its owner."""
 
     unsettled: float
     """When it changed last whether any proxy is connected at all."""
@@ -145,9 +136,6 @@ class _Memory:
     marks: dict[tuple[Key, str], _Mark] = field(default_factory=dict)
     objections: dict[tuple[Key, str], int] = field(default_factory=dict)
     """How often in a row another control plane has written a Dataplane that we had marked."""
-
-    looked_up: set[tuple[str, str]] = field(default_factory=set)
-    """Runs of proxies that are connected without a Dataplane, and were looked up."""
 
 
 class Registrar:
@@ -166,6 +154,7 @@ class Registrar:
         self._store, self._current, self._sightings, self._leadership = store, current, sightings, leadership
         self._times, self._name, self._clock = times, name, times.clock
         self._memory = _Memory(unsettled=times.clock())
+        self._restorer = DataplaneRestorer(store, lambda: current.world, sightings)
         self._trouble = ""
         """Why the last sweep ended early."""
 
@@ -208,7 +197,7 @@ class Registrar:
                 await self._take_mark_off(dataplane)
             else:
                 await self._look_after_missing(dataplane, now)
-        await self._restore(world, connected)
+        await self._restorer.restore(world, connected)
 
     def _keep_memory_of(self, owned: list[OwnedDataplane]) -> None:
         runs = {(dataplane.key, dataplane.owner) for dataplane in owned}
@@ -258,7 +247,7 @@ class Registrar:
             return stored.revision
         try:
             fence = self._leadership.fence if missed_by else None
-            return await self._store.write(Put(document, stored.revision), author=_AUTHOR, fence=fence)
+            return await self._store.write(Put(document, stored.revision), author=SWEEPER, fence=fence)
         except (Conflict, ReadOnly, Unusable):
             return ABSENT
 
@@ -266,7 +255,7 @@ class Registrar:
         """Remove it if nobody has written it since it was marked."""
         try:
             fence = self._leadership.fence
-            revision = await self._store.write(Delete(dataplane.key, mark.revision), author=_AUTHOR, fence=fence)
+            revision = await self._store.write(Delete(dataplane.key, mark.revision), author=SWEEPER, fence=fence)
         except LeaseLost:
             return
         except Conflict:
@@ -274,7 +263,7 @@ class Registrar:
             return
         except (ReadOnly, Unusable):
             return
-        about = {"resource": str(dataplane.key), "owner": dataplane.owner, "user": _AUTHOR.name}
+        about = {"resource": str(dataplane.key), "owner": dataplane.owner, "user": SWEEPER.name}
         self._log.info("proxy.removed", revision=revision, **about)
 
     def _note_objection(self, dataplane: OwnedDataplane) -> None:
@@ -282,59 +271,6 @@ class Registrar:
         run, memory = (dataplane.key, dataplane.owner), self._memory
         memory.objections[run] = min(memory.objections.get(run, 0) + 1, _MOST_PATIENT)
         memory.missing[run] = self._clock() + self._times.delay * _PATIENT ** memory.objections[run]
-
-    # --- proxies that come back after their Dataplane was removed ---
-
-    async def _restore(self, world: World, connected: Mapping[str, frozenset[str]]) -> None:
-        """Store again the Dataplanes that were removed while their proxies could not reach us.
-
-        Each proxy sends the text of its Dataplane when it connects. A run is looked up in the store once.
-        """
-        runs = {(proxy, owner) for proxy, owners in connected.items() for owner in owners if owner}
-        absent = {(proxy, owner) for proxy, owner in runs if world.get(dataplane_key(proxy)) is None}
-        self._memory.looked_up &= absent
-        for proxy, owner in sorted(absent - self._memory.looked_up):
-            if await self._is_settled(proxy, owner):
-                self._memory.looked_up.add((proxy, owner))
-
-    async def _is_settled(self, proxy: str, owner: str) -> bool:
-        """Store the Dataplane of a run again if it was removed as missing. False if that has to be tried again."""
-        key = dataplane_key(proxy)
-        try:
-            if not await self._was_missed(key, owner):
-                return True
-            text = await self._sightings.dataplane_text(proxy, owner)
-            document = await asyncio.to_thread(_document, text, key, self._current.world)
-            if document is None:
-                return True
-            revision = await self._store.write(Put(labelled(document, owner=owner), ABSENT), author=_AUTHOR)
-        except ReadOnly:
-            return True
-        except (Conflict, Unusable):
-            return False
-        about = {"resource": str(document.key), "revision": revision, "user": _AUTHOR.name}
-        self._log.info("proxy.registered", new=True, **about)
-        return True
-
-    async def _was_missed(self, key: Key, owner: str) -> bool:
-        """Whether it was removed because its proxy was missed, and not because an operator deleted it."""
-        last = await self._store.history(key, 1)
-        removed = last[0].before if last else None
-        if removed is None or last[0].after is not None:
-            # Without a memory of it, it may never have been stored: anybody can connect and send any text.
-            return False
-        return label(removed, OWNER) == owner and label(removed, MISSED_BY) != ""
-
-
-@asynccontextmanager
-async def registrations_kept(registrar: Registrar) -> AsyncIterator[None]:
-    """While the block lasts."""
-    async with asyncio.TaskGroup() as group:
-        task = group.create_task(registrar.run())
-        try:
-            yield
-        finally:
-            task.cancel()
 
 
 def _owned(world: World) -> Iterator[OwnedDataplane]:
@@ -348,13 +284,3 @@ def _owned_in(table: Table) -> tuple[OwnedDataplane, ...]:
         for dataplane in table
         if dataplane.labels.get(OWNER)
     )
-
-
-def _document(text: str, key: Key, world: World) -> Document | None:
-    """The valid Dataplane of that name in a text, if it is nothing else."""
-    if not text:
-        return None
-    documents = read_documents(text).documents
-    if [document.key for document in documents] != [key] or world.mesh(key.mesh) is None:
-        return None
-    return documents[0] if parse(documents[0], world.kinds).resource is not None else None

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import os
 import random
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any
 
 import grpc
 
@@ -24,26 +22,23 @@ from cp.identity.rotation import TrustTimes
 from cp.metrics import Metrics
 from cp.policies import discover
 from cp.resources.assignment import rollouts_by_state
+from cp.serving.background import in_background
 from cp.serving.change_traces import ChangeTracer
 from cp.serving.identities import Identities
 from cp.serving.lag import Lag
+from cp.serving.local_trust import LocalTrust
 from cp.serving.observe import Observer
+from cp.serving.own_names import own_names
 from cp.serving.reconcile import Pace, Reconciler
 from cp.serving.server_certificate import (
     ServedCertificate,
     ServerCertificate,
     UnusableCertificate,
     certificate_files,
-    own_names,
 )
-from cp.serving.trust_keeper import (
-    LocalTrust,
-    ProxyPresences,
-    TrustKeeper,
-    TrustSources,
-    TrustStore,
-    trust_kept,
-)
+from cp.serving.trust_keeper import TrustKeeper, TrustSources
+from cp.serving.trust_proxies import ProxyPresences
+from cp.serving.trust_records import TrustStore
 from cp.settings import Settings, variable
 from cp.store.files import FilesStore
 from cp.store.observed import ObservedStore
@@ -123,7 +118,7 @@ def worker_trust(settings: Settings, store: Store, serving_: ProxyServing) -> Ab
     """Keeps the records of a worker, unless the process that started it keeps those of all."""
     if not isinstance(store, FilesStore):
         return nullcontext()
-    return trust_kept(trust_keeper(settings, store, serving_.reconciler, serving_.observer))
+    return in_background(trust_keeper(settings, store, serving_.reconciler, serving_.observer).run())
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +174,7 @@ async def proxies_served(  # noqa: PLR0913  # how proxies are served
     async with AsyncExitStack() as stack:
         hub, reconciler = await stack.enter_async_context(reconciled(settings, store))
         observer = Observer(hub, reconciler)
-        await stack.enter_async_context(in_background(observer.run()))
+        await stack.enter_async_context(in_background(observer.log_nacks()))
         await stack.enter_async_context(in_background(observer.follow_changes()))
         traces = await stack.enter_async_context(changes_traced(settings, hub, reconciler, observer, is_shared))
         options = ServerOptions(
@@ -262,17 +257,6 @@ async def _keep_judging(server: AdsServer, reconciler: Reconciler) -> None:
         world = reconciler.world
         await server.judge()
         await reconciler.changed(world)
-
-
-@asynccontextmanager
-async def in_background(coroutine: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Run a coroutine until the block ends. If it fails, the block is cancelled."""
-    async with asyncio.TaskGroup() as group:
-        task = group.create_task(coroutine)
-        try:
-            yield
-        finally:
-            task.cancel()
 
 
 def _register(metrics: Metrics, hub: Hub, reconciler: Reconciler) -> None:

@@ -10,22 +10,17 @@ See record 0059.
 
 from __future__ import annotations
 
-import array
 import asyncio
 import datetime as dt
-import fcntl
-import socket
 import ssl
-import struct
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from ipaddress import IPv6Address, ip_address
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
 import structlog
 from cryptography import x509
@@ -35,18 +30,11 @@ from cryptography.hazmat.primitives.serialization import Encoding, load_pem_priv
 from cp.files import read_file
 from cp.model.hosts import is_ip
 from cp.serving import own_authority
+from cp.serving.own_names import normal_name
 from cp.settings import Settings
 
 _LOOKS_EVERY: Final = 1.0
 _RENEWAL_IS_LOOKED_FOR_EVERY: Final = 3600.0
-_ANYWHERE: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104  # compared with, not bound to
-_IPV6_ADDRESSES: Final = Path("/proc/net/if_inet6")
-_LIST_IPV4_ADDRESSES: Final = 0x8912
-"""SIOCGIFCONF of Linux: it fills a buffer with rows (netdevice(7))."""
-
-_ROWS: Final = 64 * 1024
-_ROW: Final = struct.Struct("@16s4x4s16x")
-_LINK_LOCAL: Final = "fe80:"
 
 log = structlog.get_logger()
 
@@ -104,20 +92,10 @@ def certificate_files(settings: Settings) -> CertificateFiles:
     return CertificateFiles(settings.tls_certificate, settings.tls_key, settings.tls_authority)
 
 
-def own_names(settings: Settings) -> frozenset[str]:
-    """By which names and addresses clients may reach this control plane."""
-    named = {settings.bind, settings.http_bind, settings.https_bind, socket.gethostname()}
-    named |= {host for host, _ in settings.xds_hosts}
-    named |= {urlsplit(settings.instance_address).hostname or "", *map(str.strip, settings.api_hosts.split(","))}
-    names = {name for name in named if name and name != "*" and name not in _ANYWHERE}
-    addresses = {address for address in _addresses() if not address.startswith(_LINK_LOCAL)}
-    return frozenset(map(_normal, names | addresses | {"localhost", "127.0.0.1", "::1"}))
-
-
 class ServerCertificate:
     """The certificate that is in force."""
 
-    def __init__(self, files: CertificateFiles, names: frozenset[str] = frozenset()) -> None:
+    def __init__(self, files: CertificateFiles, names: frozenset[str]) -> None:
         """Raises `UnusableCertificate`."""
         self._files = files
         self._names = names
@@ -194,7 +172,7 @@ def _read(files: CertificateFiles) -> ServedCertificate:
     if not names:
         raise UnusableCertificate(f"{files.certificate} names no host in its subjectAltName, which clients look for")
     trusted = _trusted(files, certificates)
-    return ServedCertificate(chain, key, trusted, frozenset(map(_normal, names)), certificate.not_valid_after_utc)
+    return ServedCertificate(chain, key, trusted, frozenset(map(normal_name, names)), certificate.not_valid_after_utc)
 
 
 def _trusted(files: CertificateFiles, chain: list[x509.Certificate]) -> str:
@@ -288,26 +266,3 @@ def _stamps(files: CertificateFiles) -> Mapping[Path, tuple[int, int]]:
                 status = file.stat()
                 stamps[file] = (status.st_mtime_ns, status.st_ino)
     return stamps
-
-
-def _normal(name: str) -> str:
-    return str(ip_address(name)) if is_ip(name) else name.lower()
-
-
-def _addresses() -> Iterator[str]:
-    """The addresses of this machine by which others may reach it, as far as it tells them."""
-    with suppress(OSError):
-        yield from (str(info[4][0]) for info in socket.getaddrinfo(socket.gethostname(), None))
-    with suppress(OSError):
-        yield from _ipv4_addresses()
-    with suppress(OSError):
-        rows = map(str.split, _IPV6_ADDRESSES.read_text().splitlines())
-        yield from (str(IPv6Address(bytes.fromhex(row[0]))) for row in rows)
-
-
-def _ipv4_addresses() -> Iterator[str]:
-    buffer = array.array("B", bytes(_ROWS))
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        filled = fcntl.ioctl(probe, _LIST_IPV4_ADDRESSES, struct.pack("iL", _ROWS, buffer.buffer_info()[0]))
-    (size,) = struct.unpack_from("i", filled)
-    yield from (socket.inet_ntoa(address) for _, address in _ROW.iter_unpack(buffer.tobytes()[:size]))

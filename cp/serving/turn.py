@@ -136,7 +136,7 @@ class TurnCompiler:
         for batch in batches:
             changes: dict[Key, Document | None] = {change.key: change.after for change in batch.changes}
             world = world.next(changes, batch.revision, batch.findings)
-        self.enter(world, certified_clients)
+        self._enter(world, certified_clients)
         self._forget_gone(world, proxies)
         outcomes = dict(self._outcomes(world, proxies))
         compiled = {proxy: outcome for proxy, outcome in outcomes.items() if isinstance(outcome, CompiledProxy)}
@@ -156,7 +156,7 @@ class TurnCompiler:
         }
         return TurnResult(world, whole, failures, certificates)
 
-    def enter(self, world: World, certified_clients: AbstractSet[Key]) -> None:
+    def _enter(self, world: World, certified_clients: AbstractSet[Key]) -> None:
         """Keep a compiler for each rollout that is under way."""
         meshes = [mesh.name for mesh in world.table("Mesh") if candidate_of(world, mesh.name) is not None]
         self._of_rollouts = {mesh: self._of_rollouts.get(mesh) or Compiler(self._policies) for mesh in meshes}
@@ -180,7 +180,7 @@ class TurnCompiler:
 
     def snapshot(self, world: World, dataplane: Resource, certified_clients: AbstractSet[Key]) -> Snapshot:
         """What a proxy is served or, while it is not connected, would be."""
-        self.enter(world, certified_clients)
+        self._enter(world, certified_clients)
         return self._compiled(world, dataplane).snapshot
 
     def _compiled(self, world: World, dataplane: Resource) -> CompiledProxy:
@@ -203,7 +203,7 @@ class TurnCompiler:
 
     def compiled(self, world: World, proxies: Iterable[str]) -> Mapping[str, CompiledProxy]:
         """Some proxies, as far as they have a Dataplane and could be compiled."""
-        self.enter(world, self.compiler.certified_clients)
+        self._enter(world, self.compiler.certified_clients)
         outcomes = self._outcomes(world, proxies)
         return {proxy: outcome for proxy, outcome in outcomes if isinstance(outcome, CompiledProxy)}
 

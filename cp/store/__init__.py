@@ -1,1 +1,1 @@
-"""Where documents are kept: in SQLite, in a folder of files, in memory."""
+"""Where documents are kept: in SQLite, in PostgreSQL, in a folder of files, in memory."""

@@ -187,7 +187,7 @@ def in_plain_text_finding(keys: list[Key], place: str, hint: str) -> Finding:
 def _by_other_hands(keys: list[Key], path: Path) -> Finding:
     """Every Koguma notes in the file that it writes secrets in plain text, also one without a key."""
     message = f"{_documents(len(keys))} stored in plain text, and no Koguma has written any: {few([*map(str, keys)])}"
-    hint = f"find out who can write to the file; write them anew, or restore a backup, before you {_ENCRYPT[4:]}"
+    hint = f"find out who can write to the file; write them anew, or restore a backup, before you {_ENCRYPT}"
     return Finding(BY_OTHER_HANDS, Severity.ERROR, None, message, hint=hint, file=str(path))
 
 

@@ -7,9 +7,8 @@ See record 0052.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from datetime import timedelta
 from itertools import groupby
 from typing import TypeAlias
 
@@ -19,26 +18,20 @@ from cp.model.registration import NOT_READY, label, labelled, unlabelled
 from cp.model.violation import Finding
 from cp.store import outcome
 from cp.store.clock import Clock, utc
-from cp.store.feed import RevisionSignal, follow
-from cp.store.ledger import DocumentLedger
-from cp.store.memory_roster import MemoryRoster
+from cp.store.ledger_store import LedgerStore
 from cp.store.port import (
-    KEPT,
-    KEPT_BYTES,
     UNKNOWN,
+    USUAL_LIMITS,
     Author,
     Change,
-    ChangeBatch,
-    ChangeNote,
-    Closed,
     Conflict,
     Contents,
     Delete,
+    HistoryLimits,
     Outdated,
     Put,
     ReadOnly,
     Store,
-    Stored,
 )
 from cp.store.roster import Fence
 
@@ -46,14 +39,13 @@ Takes: TypeAlias = Callable[[Document], bool]
 """Whether a document may be written beside."""
 
 
-class StoreBeside:
+class StoreBeside(LedgerStore):
     """A store over two. Its revisions count what this process has seen of both. Use `combined`."""
 
-    def __init__(self, files: Store, beside: Store, takes: Takes, ledger: DocumentLedger, clock: Clock) -> None:
+    def __init__(self, files: Store, beside: Store, takes: Takes, *, limits: HistoryLimits, clock: Clock) -> None:
+        super().__init__(limits, clock)
         self._stores = files, beside
-        self.roster = MemoryRoster()  # revisions are those of this process, so others could not be asked about them
         self._takes = takes
-        self._contents, self._clock = ledger, clock
         self._files: dict[Key, Document] = {}
         self._beside: dict[Key, Document] = {}
         self._findings: tuple[Finding, ...] = ()
@@ -62,23 +54,6 @@ class StoreBeside:
         """The revision of the store beside up to which everything is in the ledger."""
 
         self._writing = asyncio.Lock()
-        self._news = RevisionSignal()
-
-    async def read(self) -> Contents:
-        return self._open().contents()
-
-    async def get(self, key: Key) -> Stored | None:
-        return self._open().stored.get(key)
-
-    async def find(self, *keys: Key) -> Mapping[Key, Stored]:
-        stored = self._open().stored
-        return {key: stored[key] for key in keys if key in stored}
-
-    async def revision(self) -> int:
-        return self._open().revision
-
-    async def oldest(self) -> int:
-        return self._open().oldest
 
     async def write(self, *writes: Put | Delete, author: Author = UNKNOWN, fence: Fence | None = None) -> int:
         stored_by_key = self._open().stored
@@ -92,17 +67,8 @@ class StoreBeside:
         await self._until(written)
         return self._contents.revision
 
-    def follow(self, since: int) -> AsyncIterator[ChangeBatch]:
-        return follow(self._news, since, self._batch_after)
-
-    async def history(self, key: Key | None = None, limit: int = 100, before: int | None = None) -> Sequence[Change]:
-        return self._open().history(key, limit, before)
-
-    async def log(self, key: Key | None = None, limit: int = 100, before: int | None = None) -> Sequence[ChangeNote]:
-        return tuple(map(ChangeNote.of, self._open().history(key, limit, before)))
-
     async def forget(self) -> None:
-        self._open().forget(self._clock())
+        await super().forget()
         for store in self._stores:
             await store.forget()
 
@@ -167,10 +133,10 @@ class StoreBeside:
                     self._findings_beside = batch.findings
                     self._enter(())
 
-    async def guarded(self, following: Callable[[int], object], since: int) -> None:
+    async def guarded(self, following: Callable[[int], Awaitable[None]], since: int) -> None:
         """Follow one of the stores. When it can be followed no longer, everybody who waits for news is told."""
         try:
-            await following(since)  # type: ignore[misc]
+            await following(since)
         except Outdated:
             self._news.fail(Outdated(since, since, self._contents.revision))
         except Exception as error:  # noqa: BLE001  # whatever it is, nothing new would be noticed any more
@@ -194,28 +160,13 @@ class StoreBeside:
         while self._seen < written and not self._news.closed:
             await self._news.after(self._news.edition)
 
-    async def _batch_after(self, since: int) -> ChangeBatch | None:
-        return self._open().after(since)
-
-    def _open(self) -> DocumentLedger:
-        if self._news.closed:
-            raise Closed
-        return self._contents
-
 
 @asynccontextmanager
-async def combined(  # noqa: PLR0913  # what is remembered, and the clock
-    files: Store,
-    beside: Store,
-    takes: Takes,
-    *,
-    kept: int = KEPT,
-    kept_bytes: int = KEPT_BYTES,
-    kept_age: timedelta | None = None,
-    clock: Clock = utc,
+async def combined(
+    files: Store, beside: Store, takes: Takes, *, limits: HistoryLimits = USUAL_LIMITS, clock: Clock = utc
 ) -> AsyncIterator[StoreBeside]:
     """A store over two, for as long as the block lasts. It closes them."""
-    store = StoreBeside(files, beside, takes, DocumentLedger(kept, kept_bytes, kept_age), clock)
+    store = StoreBeside(files, beside, takes, limits=limits, clock=clock)
     of_files, of_beside = await store.load()
     async with asyncio.TaskGroup() as group:
         group.create_task(store.guarded(store.follow_files, of_files))

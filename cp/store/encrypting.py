@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from sqlite3 import Connection
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from cp.model.names import Key
 from cp.store import rows
 from cp.store.at_rest import states
-from cp.store.clock import Clock, utc
+from cp.store.clock import utc
 from cp.store.database import Busy, connect, errors_of, prepare, writing
 from cp.store.encryption import DocumentCodec, DocumentState
 from cp.store.port import Change
@@ -73,8 +74,11 @@ class EncryptionResult:
     left: SecretsCount
 
 
-Progress = Callable[[int], None]
+Progress: TypeAlias = Callable[[int], None]
 """Called after each step with the number of rows that it looked at."""
+
+RenewRow: TypeAlias = Callable[[Connection, tuple[Any, ...]], bool]
+"""Encrypts a row anew. Returns whether that was needed."""
 
 
 def count_secrets(path: Path, codec: DocumentCodec) -> SecretsCount:
@@ -85,14 +89,13 @@ def count_secrets(path: Path, codec: DocumentCodec) -> SecretsCount:
             return _count(connection, codec)
 
 
-def encrypt_all(  # noqa: PLR0913  # an option each
+def encrypt_all(  # an option each
     path: Path,
     codec: DocumentCodec,
     *,
     discards: bool = False,
     step: int = STEP,
     progress: Progress = lambda _: None,
-    clock: Clock = utc,
 ) -> EncryptionResult:
     """Encrypt with the first key what is in plain text or under another one.
 
@@ -101,52 +104,41 @@ def encrypt_all(  # noqa: PLR0913  # an option each
     with errors_of(path):
         prepare(path)
         with closing(connect(path)) as connection:
-            discarded = _discard(connection, codec, clock) if discards else 0
-            documents = _in_steps(connection, _DOCUMENTS, _Documents(codec), step, progress)
-            changes = _in_steps(connection, _CHANGES, _Changes(codec), step, progress)
+            discarded = _discard(connection, codec) if discards else 0
+            documents = _in_steps(connection, _DOCUMENTS, partial(_renew_document, codec), step, progress)
+            changes = _in_steps(connection, _CHANGES, partial(_renew_change, codec), step, progress)
             _remove_traces(connection, path)
             return EncryptionResult(documents, changes, discarded, _note_done(connection, codec))
 
 
-class _Documents:
-    """Encrypts the row of a document."""
-
-    def __init__(self, codec: DocumentCodec) -> None:
-        self._codec = codec
-
-    def renew(self, connection: Connection, row: tuple[Any, ...]) -> bool:
-        number, *names, data = row
-        renewed = self._codec.renewed(Key(*names), data)
-        if renewed is not None:
-            connection.execute("UPDATE documents SET data = ? WHERE rowid = ?", (renewed, number))
-        return renewed is not None
+def _renew_document(codec: DocumentCodec, connection: Connection, row: tuple[Any, ...]) -> bool:
+    number, *names, data = row
+    renewed = codec.renewed(Key(*names), data)
+    if renewed is not None:
+        connection.execute("UPDATE documents SET data = ? WHERE rowid = ?", (renewed, number))
+    return renewed is not None
 
 
-class _Changes:
-    """Encrypts the row of a change, which has the document as it was and as it is."""
-
-    def __init__(self, codec: DocumentCodec) -> None:
-        self._codec = codec
-
-    def renew(self, connection: Connection, row: tuple[Any, ...]) -> bool:
-        number, type_, mesh, name, *texts = row
-        key = Key(type_, mesh, name)
-        renewed = [None if text is None else self._codec.renewed(key, text) for text in texts]
-        if renewed == [None, None]:
-            return False
-        before, after = renewed
-        query = "UPDATE changes SET before = ifnull(?, before), after = ifnull(?, after) WHERE rowid = ?"
-        connection.execute(query, (before, after, number))
-        return True
+def _renew_change(codec: DocumentCodec, connection: Connection, row: tuple[Any, ...]) -> bool:
+    """It has the document as it was and as it is."""
+    number, type_, mesh, name, *texts = row
+    key = Key(type_, mesh, name)
+    renewed = [None if text is None else codec.renewed(key, text) for text in texts]
+    if renewed == [None, None]:
+        return False
+    before, after = renewed
+    query = "UPDATE changes SET before = ifnull(?, before), after = ifnull(?, after) WHERE rowid = ?"
+    connection.execute(query, (before, after, number))
+    return True
 
 
-def _in_steps(connection: Connection, query: str, renewer: _Documents | _Changes, step: int, progress: Progress) -> int:
+def _in_steps(connection: Connection, query: str, renew: RenewRow, step: int, progress: Progress) -> int:
     """Go through the rows of a table. Answers with the number of those that were encrypted."""
     last, renewed = -1, 0
     while True:
         with writing(connection):
             batch = connection.execute(query, (last, step)).fetchall()
-            renewed += sum(renewer.renew(connection, row) for row in batch)
+            renewed += sum(renew(connection, row) for row in batch)
         progress(len(batch))
         if len(batch) < step:
             return renewed
@@ -171,12 +163,12 @@ def _note_done(connection: Connection, codec: DocumentCodec) -> SecretsCount:
     return left
 
 
-def _discard(connection: Connection, codec: DocumentCodec, clock: Clock) -> int:
+def _discard(connection: Connection, codec: DocumentCodec) -> int:
     """Delete the documents that cannot be decrypted, in a revision of its own. Answers with their number."""
     with writing(connection):
         lost = [key for key, state in states(connection, codec) if state.reason]
         _, newest = rows.bounds(connection)
-        at = clock()
+        at = utc()
         rows.record(connection, [Change(newest + 1, key, None, None, at) for key in lost], codec)
     return len(lost)
 

@@ -3,32 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
-from datetime import timedelta
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NoReturn
 
-from cp.model.names import Key
 from cp.store.at_rest import NO_SECRETS, SecretsInFiles, SecretsPolicy
 from cp.store.clock import Clock, utc
-from cp.store.feed import RevisionSignal, follow, tell
+from cp.store.feed import tell
 from cp.store.folder import Folder, FolderEdit, Parse
-from cp.store.ledger import DocumentLedger
-from cp.store.memory_roster import MemoryRoster
+from cp.store.ledger_store import LedgerStore
 from cp.store.port import (
-    KEPT,
-    KEPT_BYTES,
     UNKNOWN,
+    USUAL_LIMITS,
     Author,
-    Change,
-    ChangeBatch,
-    ChangeNote,
-    Closed,
-    Contents,
     Delete,
+    HistoryLimits,
     Put,
     ReadOnly,
-    Stored,
     Unusable,
 )
 from cp.store.roster import Fence
@@ -41,7 +32,7 @@ _LASTING: Final = 0.05
 """Seconds for which a file has to stay as it is before it is read: editors and tools write in several steps."""
 
 
-class FilesStore:
+class FilesStore(LedgerStore):
     """A store that follows a directory. Its revisions count what this process has seen of it. Use `open`."""
 
     def __init__(  # noqa: PLR0913  # an option each
@@ -49,21 +40,16 @@ class FilesStore:
         root: Path,
         parse: Parse,
         *,
-        kept: int,
-        kept_bytes: int,
-        kept_age: timedelta | None,
+        limits: HistoryLimits,
         clock: Clock,
         backstop: float,
         secrets: SecretsPolicy,
     ) -> None:
-        self._root, self._clock = root, clock
-        self._folder = Folder(
-            root, parse, _LASTING
-        )  # used in one thread at a time: at the opening, then in that of the watch
-        self._contents = DocumentLedger(kept, kept_bytes, kept_age)
+        super().__init__(limits, clock)
+        self._root = root
+        # Used in one thread at a time: at the opening, then in that of the watch.
+        self._folder = Folder(root, parse, _LASTING)
         self._secrets = SecretsInFiles(root, secrets)
-        self.roster = MemoryRoster()
-        self._news = RevisionSignal()
         self._closed = False
         self._author = Author(origin=f"files in {root}")
         self._loop = asyncio.get_running_loop()
@@ -75,47 +61,20 @@ class FilesStore:
         root: Path,
         parse: Parse,
         *,
-        kept: int = KEPT,
-        kept_bytes: int = KEPT_BYTES,
-        kept_age: timedelta | None = None,
+        limits: HistoryLimits = USUAL_LIMITS,
         clock: Clock = utc,
         backstop: float = BACKSTOP,
         secrets: SecretsPolicy = NO_SECRETS,
     ) -> FilesStore:
         """Read a directory, and follow what becomes of it. Raises `Unusable` if it is not one."""
-        store = cls(
-            root,
-            parse,
-            kept=kept,
-            kept_bytes=kept_bytes,
-            kept_age=kept_age,
-            clock=clock,
-            backstop=backstop,
-            secrets=secrets,
-        )
+        store = cls(root, parse, limits=limits, clock=clock, backstop=backstop, secrets=secrets)
         store._take(await asyncio.to_thread(store._first_look))
         store._watch.start()
         return store
 
-    async def read(self) -> Contents:
-        return self._open().contents()
-
-    async def get(self, key: Key) -> Stored | None:
-        return self._open().stored.get(key)
-
     def reread(self) -> None:
         """Look into the directory at once, without waiting to hear of a change."""
         self._watch.look_again()
-
-    async def find(self, *keys: Key) -> Mapping[Key, Stored]:
-        stored = self._open().stored
-        return {key: stored[key] for key in keys if key in stored}
-
-    async def revision(self) -> int:
-        return self._open().revision
-
-    async def oldest(self) -> int:
-        return self._open().oldest
 
     async def write(
         self,
@@ -130,38 +89,15 @@ class FilesStore:
             + (", ".join(sorted(places)) or f"a file there{_hint(writes)}")
         )
 
-    def follow(self, since: int) -> AsyncIterator[ChangeBatch]:
-        return follow(self._news, since, self._after)
-
-    async def history(self, key: Key | None = None, limit: int = 100, before: int | None = None) -> Sequence[Change]:
-        return self._open().history(key, limit, before)
-
-    async def log(self, key: Key | None = None, limit: int = 100, before: int | None = None) -> Sequence[ChangeNote]:
-        return tuple(map(ChangeNote.of, self._open().history(key, limit, before)))
-
-    async def forget(self) -> None:
-        self._open().forget(self._clock())
-
-    @property
-    def outage(self) -> str:
-        return ""
-
-    @property
-    def refusal(self) -> str:
-        return ""
-
     async def close(self) -> None:
         self._closed = True
         self._news.close()
         await asyncio.to_thread(self._watch.stop)
 
-    def _open(self) -> DocumentLedger:
-        if self._closed:
-            raise Closed
-        return self._contents
-
-    async def _after(self, since: int) -> ChangeBatch | None:
-        return self._open().after(since)
+    @property
+    def _is_closed(self) -> bool:
+        """Where the directory can be followed no longer, what was read of it can still be asked for."""
+        return self._closed
 
     def _first_look(self) -> FolderEdit:
         if not self._root.is_dir():

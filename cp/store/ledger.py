@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import islice
 from typing import Any
 
@@ -15,14 +15,14 @@ from cp.model.names import Key
 from cp.model.violation import Finding
 from cp.store import outcome
 from cp.store.port import (
-    KEPT,
-    KEPT_BYTES,
     UNKNOWN,
+    USUAL_LIMITS,
     Author,
     Change,
     ChangeBatch,
     Contents,
     Delete,
+    HistoryLimits,
     Outdated,
     Put,
     Stored,
@@ -32,9 +32,7 @@ from cp.store.port import (
 class DocumentLedger:
     """The documents at the newest revision, and the changes that led there. It does no I/O and never waits."""
 
-    def __init__(self, kept: int = KEPT, kept_bytes: int = KEPT_BYTES, kept_age: timedelta | None = None) -> None:
-        if kept < 1:
-            raise ValueError(f"a store keeps at least its last revision, not {kept}")
+    def __init__(self, limits: HistoryLimits = USUAL_LIMITS) -> None:
         self.revision = 0
         self.findings: tuple[Finding, ...] = ()
         self.stored: dict[Key, Stored] = {}
@@ -42,7 +40,7 @@ class DocumentLedger:
         self._sizes: deque[int] = deque()  # of these entries
         self._size = 0
         self._moments: deque[datetime] = deque()  # of these entries
-        self._kept, self._kept_bytes, self._kept_age = kept, kept_bytes, kept_age
+        self._limits = limits
 
     def write(
         self,
@@ -72,9 +70,9 @@ class DocumentLedger:
             self._forget_first()
 
     def _has_too_much(self, at: datetime) -> bool:
-        if len(self._log) > self._kept:
+        if len(self._log) > self._limits.kept:
             return True
-        return len(self._log) > 1 and (self._is_first_old(at) or self._size > self._kept_bytes)
+        return len(self._log) > 1 and (self._is_first_old(at) or self._size > self._limits.kept_bytes)
 
     def forget(self, at: datetime) -> None:
         """Forget what is too old by now."""
@@ -82,7 +80,8 @@ class DocumentLedger:
             self._forget_first()
 
     def _is_first_old(self, at: datetime) -> bool:
-        return self._kept_age is not None and at - self._moments[0] > self._kept_age
+        eldest = self._limits.eldest(at)
+        return eldest is not None and self._moments[0] < eldest
 
     def _forget_first(self) -> None:
         self._log.popleft()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +16,7 @@ from cp.store.at_rest import NO_SECRETS, SecretsPolicy
 from cp.store.beside import combined
 from cp.store.files import FilesStore
 from cp.store.memory import MemoryStore
-from cp.store.port import HistoryLimits, Store
+from cp.store.port import USUAL_LIMITS, HistoryLimits, Store
 from cp.store.postgres.address import FORM, SCHEMES, DatabaseAddress
 from cp.store.postgres.connections import Database
 from cp.store.postgres.schema import is_made
@@ -31,7 +30,7 @@ FORMS: Final = f"sqlite:///PATH (from the root: sqlite:////PATH), {FORM}, dir:PA
 async def open_store(
     url: str,
     registrations: str = "",
-    limits: HistoryLimits = HistoryLimits(),  # noqa: B008  # it is frozen
+    limits: HistoryLimits = USUAL_LIMITS,
     secrets: SecretsPolicy = NO_SECRETS,
 ) -> AsyncIterator[Store]:
     """The store that a URL names, until the context ends. Raises `ValueError` for a URL that names none.
@@ -44,7 +43,7 @@ async def open_store(
         if registrations:
             beside = await _opened(registrations, limits, secrets)
             stack.push_async_callback(beside.close)
-            store = await stack.enter_async_context(combined(store, beside, _is_kept_beside, **asdict(limits)))
+            store = await stack.enter_async_context(combined(store, beside, _is_kept_beside, limits=limits))
         yield store
 
 
@@ -69,11 +68,11 @@ def _is_kept_beside(document: Document) -> bool:
 async def _opened(url: str, limits: HistoryLimits, secrets: SecretsPolicy) -> Store:
     scheme, _, path = url.partition(":")
     if url == "memory:":
-        return MemoryStore(**asdict(limits))
+        return MemoryStore(limits=limits)
     if scheme == "sqlite" and path.removeprefix("///") not in {path, ""}:
-        return await SqliteStore.open(Path(path.removeprefix("///")), **asdict(limits), secrets=secrets)
+        return await SqliteStore.open(Path(path.removeprefix("///")), limits=limits, secrets=secrets)
     if scheme == "dir" and path:
-        return await FilesStore.open(Path(path), read_documents, **asdict(limits), secrets=secrets)
+        return await FilesStore.open(Path(path), read_documents, limits=limits, secrets=secrets)
     if scheme in SCHEMES and path.startswith("//"):
-        return await PostgresStore.open(url, **asdict(limits), secrets=secrets)
+        return await PostgresStore.open(url, limits=limits, secrets=secrets)
     raise ValueError(f"there is no store {without_password(url)!r}: a store is {FORMS}")

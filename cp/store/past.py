@@ -97,9 +97,8 @@ async def _changes(store: Store, since: int, newest: int) -> list[Change]:
     changes: list[Change] = []
     before = newest + 1
     while since < newest and before > since + 1:
-        part = await whole_writes(
-            partial(store.history, None), min(_AT_ONCE, before - since - 1), before
-        )  # a revision has one or more
+        most = min(_AT_ONCE, before - since - 1)  # a revision has one change or more
+        part = await whole_writes(partial(store.history, None), most, before)
         changes += (change for change in part if change.revision > since)
         before = part[-1].revision if part else 0
     oldest = await store.oldest()  # now, as it may have been forgotten while it was read

@@ -40,6 +40,17 @@ class HistoryLimits:
     kept_age: timedelta | None = None
     """How old a change may be."""
 
+    def __post_init__(self) -> None:
+        if self.kept < 1:
+            raise ValueError(f"a store keeps at least its last revision, not {self.kept}")
+
+    def eldest(self, now: datetime) -> datetime | None:
+        """The moment before which changes are forgotten; None if none is too old."""
+        return None if self.kept_age is None else now - self.kept_age
+
+
+USUAL_LIMITS: Final = HistoryLimits()
+
 
 @dataclass(frozen=True, slots=True)
 class Author:

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from sqlite3 import Connection
@@ -23,13 +23,12 @@ from cp.store import outcome, rows
 from cp.store.at_rest import NO_SECRETS, SecretsAtRest, SecretsPolicy, must_have_keys
 from cp.store.clock import Clock, utc
 from cp.store.database import Busy, connect, errors_of, impatient, prepare, reading, writing
+from cp.store.database_thread import DatabaseThread
 from cp.store.encryption import DocumentCodec
 from cp.store.feed import RevisionSignal, follow, tell
-from cp.store.lane import DatabaseThread
 from cp.store.port import (
-    KEPT,
-    KEPT_BYTES,
     UNKNOWN,
+    USUAL_LIMITS,
     Author,
     Change,
     ChangeBatch,
@@ -70,22 +69,17 @@ class SqliteStore:
         self._watch = DirectoryWatch(self._look, self._failed, pause=_PAUSE, backstop=backstop)
 
     @classmethod
-    async def open(  # noqa: PLR0913  # an option each
+    async def open(  # an option each
         cls,
         path: Path,
         *,
-        kept: int = KEPT,
-        kept_bytes: int = KEPT_BYTES,
-        kept_age: timedelta | None = None,
+        limits: HistoryLimits = USUAL_LIMITS,
         clock: Clock = utc,
         backstop: float = BACKSTOP,
         secrets: SecretsPolicy = NO_SECRETS,
     ) -> SqliteStore:
         """Open a file, or make it. Raises `Unusable` with the reason if it cannot be used, or a key is missing."""
-        if kept < 1:
-            raise ValueError(f"a store keeps at least its last revision, not {kept}")
         prepared = await asyncio.to_thread(_prepared, path, secrets.codec)
-        limits = HistoryLimits(kept, kept_bytes, kept_age)
         store = cls(prepared, limits=limits, clock=clock, backstop=backstop, secrets=secrets)
         store._watch.start()
         return store
@@ -123,8 +117,9 @@ class SqliteStore:
         return await self._open(self._reader).do(log)
 
     async def forget(self) -> None:
-        if self._limits.kept_age is not None:
-            await self._open(self._writer).do(partial(self._forget, self._clock() - self._limits.kept_age))
+        eldest = self._limits.eldest(self._clock())
+        if eldest is not None:
+            await self._open(self._writer).do(partial(self._forget, eldest))
 
     @property
     def outage(self) -> str:
@@ -139,15 +134,16 @@ class SqliteStore:
             return
         self._closed = True
         self._news.close()
-        await asyncio.to_thread(self._watch.stop)  # before the lanes: it works on one of them
+        await asyncio.to_thread(self._watch.stop)  # before the threads: it works on one of them
         await self.roster.close()
         await self._writer.close()
         await self._reader.close()
 
-    def _open(self, lane: DatabaseThread) -> DatabaseThread:
+    def _open(self, thread: DatabaseThread) -> DatabaseThread:
+        """One of our threads, as long as the store is open. Raises `Closed`."""
         if self._closed:
             raise Closed
-        return lane
+        return thread
 
     async def _after(self, since: int) -> ChangeBatch | None:
         batch = await self._open(self._reader).do(partial(self._batch, since=since))
@@ -170,8 +166,9 @@ class SqliteStore:
             if self._codec.exposes(changes):
                 rows.note_plain_text(connection)
             rows.forget(connection, newest + 1 - self._limits.kept, self._limits.kept_bytes)
-            if self._limits.kept_age is not None:
-                rows.forget_before(connection, at - self._limits.kept_age)
+            eldest = self._limits.eldest(at)
+            if eldest is not None:
+                rows.forget_before(connection, eldest)
         tell(self._loop, self._news.publish)  # here: whoever called may have given up waiting, but it is written
         return newest + 1
 

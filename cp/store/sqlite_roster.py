@@ -11,7 +11,7 @@ from sqlite3 import Connection
 from typing import Any, Final, TypeVar
 
 from cp.store.database import reading, writing
-from cp.store.lane import DatabaseThread
+from cp.store.database_thread import DatabaseThread
 from cp.store.memory_roster import must_be_current
 from cp.store.port import Closed
 from cp.store.roster import FORGOTTEN_AFTER, Fence, Instance, Lease, RosterEntry

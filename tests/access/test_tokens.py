@@ -22,8 +22,8 @@ from cp.access.tokens import (
     DataplaneClaims,
     TokenRefused,
     UserClaims,
-    admits,
     dataplane_claims,
+    must_admit,
     user_claims,
 )
 from cp.model.document import Document
@@ -360,6 +360,7 @@ def dataplane(*tags: Mapping[str, str], gateway: Mapping[str, str] | None = None
     return resource
 
 
+PROXY: Final = Key("Dataplane", "default", "web-1")
 WEB: Final = {"kuma.io/service": "web", "team": "a"}
 API: Final = {"kuma.io/service": "web-api"}
 
@@ -386,8 +387,7 @@ def claims_of(**claims: Any) -> DataplaneClaims:
     ],
 )
 def test_a_token_is_good_for_the_proxies_that_it_names(claims: DataplaneClaims, proxy: Resource | None) -> None:
-    admits(claims, proxy, "default", "web-1", "")
-    admits(claims, proxy, "default", "web-1", "dataplane")
+    must_admit(claims, PROXY, proxy)
 
 
 @pytest.mark.parametrize(
@@ -440,7 +440,7 @@ def test_a_token_is_good_for_the_proxies_that_it_names(claims: DataplaneClaims, 
 )
 def test_a_token_is_good_for_no_other_proxy(claims: DataplaneClaims, proxy: Resource | None, reason: str) -> None:
     with pytest.raises(TokenRefused) as refused:
-        admits(claims, proxy, "default", "web-1", "")
+        must_admit(claims, PROXY, proxy)
 
     assert refused.value.reason == reason
 
@@ -448,8 +448,8 @@ def test_a_token_is_good_for_no_other_proxy(claims: DataplaneClaims, proxy: Reso
 def test_a_proxy_that_is_named_by_its_workload_needs_a_token_that_names_it() -> None:
     proxy = dataplane(WEB, workload="web")
 
-    admits(claims_of(workload="web"), proxy, "default", "web-1", "", is_named_by_workload=True)
+    must_admit(claims_of(workload="web"), PROXY, proxy, is_named_by_workload=True)
     with pytest.raises(TokenRefused) as refused:
-        admits(claims_of(), proxy, "default", "web-1", "", is_named_by_workload=True)
+        must_admit(claims_of(), PROXY, proxy, is_named_by_workload=True)
 
     assert "made of its label kuma.io/workload" in refused.value.reason

@@ -29,7 +29,7 @@ from cp.ads.session.wire import (
 )
 from cp.model.names import Key
 from cp.serving.delivery import Presence, ProxyState
-from cp.serving.delivery.nacks import reason
+from cp.serving.delivery.nacks import without_dump
 from cp.serving.workers.messages import presences_message, presences_of
 from cp.translate.packing import CLUSTER, SECRET, ResourceBatch
 from koguma.v1 import workers_pb2 as pb
@@ -178,7 +178,7 @@ def test_what_a_client_says_is_wrong_is_cut_before_anything_else_is_made_of_it(t
     error = decoded(message.SerializeToString(), NameSets(encoded_names)).error or ""
 
     assert len(error) < 10_000
-    assert len(reason(error)) < 10_000
+    assert len(without_dump(error)) < 10_000
 
 
 def test_of_a_long_text_the_beginning_and_the_end_are_kept() -> None:

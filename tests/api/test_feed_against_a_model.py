@@ -33,7 +33,7 @@ from cp.resources.world import World
 from cp.serving.delivery import FleetDelta
 from cp.serving.instances.observers import FleetRound
 from cp.store.memory import MemoryStore
-from cp.store.port import Author, ChangeNote, Put, StoreUnreachable
+from cp.store.port import Author, ChangeNote, HistoryLimits, Put, StoreUnreachable
 from tests.access import forge
 from tests.api.conftest import ADMINS, KINDS, Api, NobodyThere
 from tests.api.samples import timeout
@@ -148,7 +148,7 @@ class Machine(RuleBasedStateMachine):
 
     @initialize(kept=st.sampled_from(KEPT))
     def begin(self, kept: int) -> None:
-        self.store = PatchyStore(kept=kept)
+        self.store = PatchyStore(limits=HistoryLimits(kept=kept))
         self.run(self.start())
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:

@@ -19,8 +19,9 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from cp.client.client import Unreachable, Untrusted, connect
+from cp.client.client import Client
 from cp.client.credentials import Credentials, authority_in
+from cp.client.failures import Unreachable, Untrusted
 from cp.client.problem import Problem
 from cp.serving.server_certificate import ServerCertificate
 from tests.test_server_certificate import given
@@ -79,10 +80,8 @@ def test_a_token_is_read_anew_for_each_client(tmp_path: Path) -> None:
         credentials = trusting(tmp_path, token_file=str(token))
         for text in ("one", "two"):
             token.write_text(text)
-            with connect(address, credentials=credentials) as client:
-                client.get("/")
-        with connect(address, credentials=trusting(tmp_path)) as client:
-            client.get("/")
+            Client(address, credentials=credentials).get("/")
+        Client(address, credentials=trusting(tmp_path)).get("/")
 
     assert shown == ["Bearer one", "Bearer two", ""]
 
@@ -91,11 +90,8 @@ def test_an_authority_that_did_not_sign_is_told_with_where_to_find_the_right_one
     other = Credentials(authority=trustme.CA().cert_pem.bytes().decode())
     with answering(tmp_path, "127.0.0.1") as (address, shown):
         for credentials in (other, Credentials()):
-            with (
-                pytest.raises(Untrusted, match="is not trusted") as raised,
-                connect(address, credentials=credentials) as client,
-            ):
-                client.get("/")
+            with pytest.raises(Untrusted, match="is not trusted") as raised:
+                Client(address, credentials=credentials).get("/")
             assert "koguma-cp-ca.crt" in raised.value.hint
             assert not isinstance(raised.value, Unreachable), "waiting does not help"
 
@@ -106,26 +102,21 @@ def test_a_certificate_for_another_name_is_told(tmp_path: Path) -> None:
     with (
         answering(tmp_path, "cp.example") as (address, _),
         pytest.raises(Untrusted, match="is for another name"),
-        connect(address, credentials=trusting(tmp_path)) as client,
     ):
-        client.get("/")
+        Client(address, credentials=trusting(tmp_path)).get("/")
 
 
 def test_tls_to_a_port_without_it_is_told(tmp_path: Path) -> None:
     with (
         answering(None) as (address, _),
         pytest.raises(Untrusted, match="does not speak TLS"),
-        connect(address.replace("http://", "https://")) as client,
     ):
-        client.get("/")
+        Client(address.replace("http://", "https://")).get("/")
 
 
 def test_whoever_says_so_verifies_nothing(tmp_path: Path) -> None:
-    with (
-        answering(tmp_path, "cp.example") as (address, _),
-        connect(address, credentials=Credentials(verifies=False)) as client,
-    ):
-        assert client.get("/") == {}
+    with answering(tmp_path, "cp.example") as (address, _):
+        assert Client(address, credentials=Credentials(verifies=False)).get("/") == {}
 
 
 def test_a_file_without_a_certificate_is_told(tmp_path: Path) -> None:
@@ -139,11 +130,10 @@ def test_the_certificate_of_a_client_is_shown_to_who_wants_it(tmp_path: Path) ->
     clients = trustme.CA()
     (pem := tmp_path / "client.pem").write_bytes(clients.issue_cert("ann").private_key_and_cert_chain_pem.bytes())
     with answering(tmp_path, "127.0.0.1", clients=clients) as (address, shown):
-        with pytest.raises(Unreachable), connect(address, credentials=trusting(tmp_path)) as client:
-            client.get("/")
+        with pytest.raises(Unreachable):
+            Client(address, credentials=trusting(tmp_path)).get("/")
         credentials = replace(trusting(tmp_path), client_certificate=str(pem), client_key=str(pem))
-        with connect(address, credentials=credentials) as client:
-            client.get("/")
+        Client(address, credentials=credentials).get("/")
 
     assert shown == [""]
 
@@ -173,8 +163,7 @@ def test_nobody_is_asked_for_the_password_of_a_key(tmp_path: Path) -> None:
 def test_further_headers_are_sent_and_a_token_goes_before_one_of_its_name() -> None:
     with answering(None, header="x-tenant") as (address, shown):
         further = (("X-Tenant", "shop"), ("Authorization", "Basic of-another"))
-        with connect(address, credentials=Credentials(further_headers=further)) as client:
-            client.get("/")
+        Client(address, credentials=Credentials(further_headers=further)).get("/")
 
     assert shown == ["shop"]
     assert Credentials(further_headers=further).headers()["authorization"] == "Basic of-another"

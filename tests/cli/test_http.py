@@ -13,7 +13,8 @@ import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest  # type: ignore[import-untyped]
 
 from cp.agent.otlp import send
-from cp.client.client import Client, NoControlPlane, Unreachable
+from cp.client.client import Client
+from cp.client.failures import NoControlPlane, Unreachable
 from cp.client.http import HttpRequest, NotConnected, whole_answer
 from cp.client.problem import Problem
 from cp.model.pushing import MetricCollector

@@ -14,11 +14,13 @@ from typing import Any
 import pytest
 
 from cp.agent import link
-from cp.agent.joining import Membership, MeshJoin, warn_of_another_run
+from cp.agent.joining import MeshJoin, warn_of_another_run
 from cp.agent.link import AgentLink
+from cp.agent.membership import Membership
 from cp.agent.next_attempt import AttemptedToken
-from cp.client.client import Client, RequestRejected
+from cp.client.client import Client
 from cp.client.credentials import Credentials
+from cp.client.failures import RequestRejected
 from cp.client.problem import Problem
 from tests.support.waiting import eventually
 

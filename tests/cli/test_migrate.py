@@ -384,7 +384,7 @@ def test_what_does_not_answer_as_a_control_plane_is_a_problem(offline: Koguma, o
 
 
 def test_a_source_does_not_fill_the_memory(offline: Koguma, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "_LARGEST", 1 << 20)
+    monkeypatch.setattr(client, "LARGEST", 1 << 20)
     size = [0]
 
     def answers(path: str, offset: int) -> tuple[int, Any]:

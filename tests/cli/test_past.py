@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from cp.cli import past
+from cp.client.api_calls import ApiCalls
 from cp.client.client import Client
 from cp.client.http import HttpAnswer
 from tests.api.samples import TIMEOUT_YAML, dataplane
@@ -268,7 +269,7 @@ def test_what_no_key_decrypts_is_warned_of(offline: Koguma, monkeypatch: pytest.
     resources = [{"type": "Secret", "mesh": "default", "name": f"key-{number}"} for number in range(7)]
     nothing: dict[str, Any] = {name: [] for name in ("items", "resources", "hidden", "own", "meshes")}
     answer = {**nothing, "next": None, "revision": 2, "unreadable": resources}
-    monkeypatch.setattr(Client, "_send", lambda *_, **__: HttpAnswer(200, {}, json.dumps(answer).encode()))
+    monkeypatch.setattr(ApiCalls, "send", lambda *_, **__: HttpAnswer(200, {}, json.dumps(answer).encode()))
 
     commands = (("export",), ("diff", "2", "--proxies"), ("get", "secrets", "--at", "2"))
     for command in (*commands, ("get", "secrets", "--at", "2", "-o", "json")):
@@ -284,7 +285,7 @@ def test_what_others_name_does_not_reach_the_terminal_as_it_is(
     difference = {"type": "clusters", "name": evil, "proxies": ["web-1"], "fields": fields}
     mesh = {"mesh": "default", "proxies": 1, "added": [], "removed": [], "differences": [difference]}
     content = json.dumps({"meshes": [mesh]}).encode()
-    monkeypatch.setattr(Client, "_send", lambda *_, **__: HttpAnswer(200, {}, content))
+    monkeypatch.setattr(ApiCalls, "send", lambda *_, **__: HttpAnswer(200, {}, content))
 
     out = offline("diff", "1", "--proxies").out
     assert ("\x1b" in out, "\a" in out, len(out.splitlines())) == (False, False, 3)

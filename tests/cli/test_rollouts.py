@@ -11,7 +11,8 @@ import pytest
 
 from cp.cli import rollouts
 from cp.cli.rollouts import followed, must_be_done
-from cp.client.client import Client, Unreachable
+from cp.client.client import Client
+from cp.client.failures import Unreachable
 from cp.client.problem import Problem
 from tests.api.samples import TIMEOUT_YAML
 from tests.cli.conftest import Koguma

@@ -12,11 +12,15 @@ from typing import Final
 
 import pytest
 
-from cp.agent.joining import Membership, MeshJoin, RetryTime, bootstrap
+from cp.agent.joining import MeshJoin, bootstrap
+from cp.agent.membership import Membership
+from cp.agent.retrying import RetryTime
 from cp.cli.connection import warn_of_plain_text
 from cp.cli.dp import _in_any_order
-from cp.client.client import Client, NoAnswer, RequestRejected, Unreachable, Untrusted, addresses_in
+from cp.client.api_calls import addresses_in
+from cp.client.client import Client
 from cp.client.credentials import Credentials, authority_in
+from cp.client.failures import NoAnswer, RequestRejected, Unreachable, Untrusted
 from cp.client.problem import Problem
 from tests.cli.test_credentials import answering as answering_over_tls
 from tests.support.loopback import new_address

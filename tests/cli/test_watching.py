@@ -18,7 +18,8 @@ from cp.app import RunningControlPlane
 from cp.cli import watching
 from cp.cli.options import TableFormat
 from cp.cli.watching import WatchedQuestion, watch_answers
-from cp.client.client import Client, RequestRejected, Unreachable
+from cp.client.client import Client
+from cp.client.failures import RequestRejected, Unreachable
 from tests.api.samples import dataplane, timeout
 from tests.cli.conftest import Koguma
 from tests.support.mesh import MESH

@@ -7,7 +7,7 @@ from typing import Any
 from cp.ads.session.messages import Nack
 from cp.model.names import Key
 from cp.serving.delivery import CODE, NackReport, PolicyPart, finding, grouped
-from cp.serving.delivery.nacks import reason
+from cp.serving.delivery.nacks import without_dump
 from cp.translate.packing import LISTENER
 
 PATCH = PolicyPart(Key("MeshProxyPatch", "default", "patch"), "spec.default.appendModifications[0]", "patch.yaml", 7)
@@ -73,7 +73,7 @@ def test_others_that_were_changed_since_are_named_too() -> None:
 def test_of_a_text_what_envoy_has_to_say_remains_and_not_what_it_was_given() -> None:
     dump = 'goo.gle/nodeletter name: "a"  connect_timeout { } : Proto constraint validation failed (ConnectTimeout)'
 
-    assert reason(dump) == "Proto constraint validation failed (ConnectTimeout)"
+    assert without_dump(dump) == "Proto constraint validation failed (ConnectTimeout)"
     (group,) = grouped([report(1, dump), report(2, dump.replace("nodeletter", "debugonly"))])
     assert len(group.reports) == 2
 
@@ -86,7 +86,7 @@ def test_a_word_that_protobuf_chooses_at_random_makes_no_other_reason_and_is_not
 
     assert "4 proxies refuse" in finding(group).message
     assert finding(group).message.endswith("Invalid duration: Expected positive duration: seconds: -5")
-    assert reason("no duration: goo.gle/debugstr") == "no duration:"
+    assert without_dump("no duration: goo.gle/debugstr") == "no duration:"
 
 
 def test_a_long_text_keeps_its_beginning_and_its_end() -> None:

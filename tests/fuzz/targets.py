@@ -27,7 +27,7 @@ from cp.resources.hostname_generator import Template, render
 from cp.resources.kinds import Kinds
 from cp.resources.parse import parse
 from cp.resources.world import World
-from cp.serving.delivery.nacks import reason
+from cp.serving.delivery.nacks import without_dump
 from generators.envoy.log_formats import envoy_format
 
 Target: TypeAlias = Callable[[bytes], object]
@@ -186,7 +186,7 @@ def _request(data: bytes) -> None:
 
 def _refusal(data: bytes) -> None:
     """What Envoy says about a resource."""
-    reason(_text(data))
+    without_dump(_text(data))
 
 
 TARGETS: Final[Mapping[str, Target]] = {

@@ -20,8 +20,9 @@ from cp.model.secret_names import identity_private_key, identity_trust_key
 from cp.model.violation import Violation
 from cp.resources.mesh_trust import MeshTrust
 from cp.resources.world import World
-from cp.serving.identities import Signers
-from cp.serving.trust_keeper import LocalTrust, TrustKeeper, TrustSources
+from cp.serving.local_trust import LocalTrust
+from cp.serving.signers import Signers
+from cp.serving.trust_keeper import TrustKeeper, TrustSources
 from cp.store.memory import MemoryStore
 from cp.store.port import UNKNOWN, Author, Delete, Put, ReadOnly, Stored, Unusable
 from cp.store.roster import Fence

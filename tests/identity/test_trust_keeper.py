@@ -23,7 +23,8 @@ from cp.model.names import Key
 from cp.model.secret_names import authority_private_key, trust_key
 from cp.resources.world import World
 from cp.serving.delivery import Presence, ProxyState
-from cp.serving.trust_keeper import LocalTrust, TrustKeeper, TrustSources
+from cp.serving.local_trust import LocalTrust
+from cp.serving.trust_keeper import TrustKeeper, TrustSources
 from cp.store.memory import MemoryStore
 from cp.store.port import UNKNOWN, Author, Conflict, Delete, Put, ReadOnly
 from cp.store.roster import Fence

@@ -15,8 +15,9 @@ from typing import Any, cast
 import pytest
 
 from cp.agent.admin import EnvoyAdmin
-from cp.agent.joining import Membership, MeshJoin
+from cp.agent.joining import MeshJoin
 from cp.agent.link import held_link
+from cp.agent.membership import Membership
 from cp.model.envoy_questions import AgentFault, EnvoyAnswer, EnvoyQuestion, EnvoySubject, NoAgent, SilentAgent
 from cp.model.names import Key
 from cp.serving.agent_links import AgentLinks

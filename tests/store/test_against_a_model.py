@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from cp.model.document import Document
 from cp.model.names import Key
-from cp.store.port import ABSENT, Change, Conflict, Delete, Outdated, Put
+from cp.store.port import ABSENT, Change, Conflict, Delete, HistoryLimits, Outdated, Put
 from tests.store.harness import WRITABLE, changes, contained, document, key, next_batch, opened
 
 KEPT = 6
@@ -32,7 +32,7 @@ class Machine(RuleBasedStateMachine):
         super().__init__()
         self.folder = tempfile.TemporaryDirectory()
         self.runner = asyncio.Runner()
-        self.context = opened(self.kind, Path(self.folder.name), kept=KEPT)
+        self.context = opened(self.kind, Path(self.folder.name), limits=HistoryLimits(kept=KEPT))
         self.store = self.runner.run(self.context.__aenter__())
         self.documents: dict[Key, tuple[Document, int]] = {}
         self.log: list[list[tuple[Key, Document | None, Document | None]]] = []
@@ -91,7 +91,7 @@ class Machine(RuleBasedStateMachine):
     def reopen(self) -> None:
         if self.kind in {"sqlite", "postgres"}:  # the revisions of the others count what one process has seen
             self.runner.run(self.store.close())
-            self.context = opened(self.kind, Path(self.folder.name), kept=KEPT)
+            self.context = opened(self.kind, Path(self.folder.name), limits=HistoryLimits(kept=KEPT))
             self.store = self.runner.run(self.context.__aenter__())
 
     @invariant()

@@ -9,7 +9,6 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -29,6 +28,7 @@ from cp.store.port import (
     Closed,
     Conflict,
     Delete,
+    HistoryLimits,
     Outdated,
     Put,
     Store,
@@ -563,7 +563,7 @@ async def test_changes_of_the_future_cannot_be_followed(store: Store) -> None:
 @pytest.mark.parametrize("kind", ALL)
 def test_changes_that_are_no_longer_kept_cannot_be_followed(kind: str, tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with opened(kind, tmp_path, kept=3) as store:
+        async with opened(kind, tmp_path, limits=HistoryLimits(kept=3)) as store:
             for value in range(5):
                 await store.write(put("a", value))
             assert [change.revision for change in await changes(store, 2, until=5)] == [3, 4, 5]
@@ -578,7 +578,7 @@ def test_changes_that_are_no_longer_kept_cannot_be_followed(kind: str, tmp_path:
 @pytest.mark.parametrize("kind", ALL)
 def test_a_follower_who_is_too_slow_is_told(kind: str, tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with opened(kind, tmp_path, kept=2) as store:
+        async with opened(kind, tmp_path, limits=HistoryLimits(kept=2)) as store:
             following = store.follow(0)
             await store.write(put("a", 0))
             await anext(following)
@@ -593,11 +593,11 @@ def test_a_follower_who_is_too_slow_is_told(kind: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ALL)
 def test_a_store_keeps_at_least_its_last_revision(kind: str, tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with opened(kind, tmp_path, kept=1) as store:
+        async with opened(kind, tmp_path, limits=HistoryLimits(kept=1)) as store:
             await store.write(put("a", 1))
             assert [change.revision for change in await changes(store, 0, until=1)] == [1]
         with pytest.raises(ValueError, match="at least its last revision, not 0"):
-            async with opened(kind, tmp_path, kept=0):
+            async with opened(kind, tmp_path, limits=HistoryLimits(kept=0)):
                 pass
 
     run(scenario())
@@ -606,7 +606,7 @@ def test_a_store_keeps_at_least_its_last_revision(kind: str, tmp_path: Path) -> 
 @pytest.mark.parametrize("kind", ALL)
 def test_what_is_remembered_has_a_size_too(kind: str, tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with opened(kind, tmp_path, kept_bytes=10_000) as store:
+        async with opened(kind, tmp_path, limits=HistoryLimits(kept_bytes=10_000)) as store:
             for value in range(20):
                 await store.write(put("a", f"{value:04}" * 250))  # a change has what was and what is: 2,000 bytes
             kept = [change.revision for change in await store.history(key("a"))]
@@ -623,7 +623,7 @@ def test_what_is_remembered_has_a_size_too(kind: str, tmp_path: Path) -> None:
 def test_what_is_remembered_has_an_age_too(kind: str, tmp_path: Path) -> None:
     async def scenario() -> None:
         clock = later_and_later()
-        async with opened(kind, tmp_path, kept_age=timedelta(minutes=2), clock=clock) as store:
+        async with opened(kind, tmp_path, limits=HistoryLimits(kept_age=timedelta(minutes=2)), clock=clock) as store:
             for value in range(6):
                 await store.write(put("a", value))
             assert [change.revision for change in await store.history()] == [6, 5, 4]
@@ -640,7 +640,7 @@ def test_what_is_remembered_has_an_age_too(kind: str, tmp_path: Path) -> None:
 def test_what_is_too_old_is_forgotten_also_where_nobody_writes(kind: str, tmp_path: Path) -> None:
     async def scenario() -> None:
         clock = later_and_later()
-        async with opened(kind, tmp_path, kept_age=timedelta(minutes=4), clock=clock) as store:
+        async with opened(kind, tmp_path, limits=HistoryLimits(kept_age=timedelta(minutes=4)), clock=clock) as store:
             for value in range(3):
                 await store.write(put("a", value))
             before, documents = await store.history(), await store.read()
@@ -659,7 +659,7 @@ def test_what_is_too_old_is_forgotten_also_where_nobody_writes(kind: str, tmp_pa
 def test_of_a_last_write_that_is_too_old_nothing_is_left_but_its_number(kind: str, tmp_path: Path) -> None:
     async def scenario() -> None:
         clock = later_and_later()
-        async with opened(kind, tmp_path, kept_age=timedelta(minutes=4), clock=clock) as store:
+        async with opened(kind, tmp_path, limits=HistoryLimits(kept_age=timedelta(minutes=4)), clock=clock) as store:
             for value in range(3):
                 await store.write(put("a", value), put("b", value))
             documents = await store.read()
@@ -685,7 +685,7 @@ def test_of_a_last_write_that_is_too_old_nothing_is_left_but_its_number(kind: st
 def test_forgetting_is_no_change(kind: str, tmp_path: Path) -> None:
     async def scenario() -> None:
         clock = later_and_later()
-        async with opened(kind, tmp_path, kept_age=timedelta(minutes=1), clock=clock) as store:
+        async with opened(kind, tmp_path, limits=HistoryLimits(kept_age=timedelta(minutes=1)), clock=clock) as store:
             await store.write(put("a", 1))
             async with asyncio.TaskGroup() as group:
                 news = group.create_task(next_batch(store, 1))
@@ -705,7 +705,7 @@ def test_what_is_forgotten_stays_so_and_the_next_revision_is_the_next(kind: str,
         async with opened(kind, tmp_path) as store:
             for value in range(3):
                 await store.write(put("a", value))
-        async with opened(kind, tmp_path, kept_age=timedelta(0)) as store:
+        async with opened(kind, tmp_path, limits=HistoryLimits(kept_age=timedelta(0))) as store:
             await store.forget()
             assert (await store.revision(), await store.oldest(), await store.history()) == (3, 3, ())
         async with opened(kind, tmp_path) as store:  # which remembers all that is written from now on
@@ -730,7 +730,9 @@ def test_a_clock_that_is_set_back_leaves_no_gap(kind: str, tmp_path: Path) -> No
     async def scenario() -> None:
         start = datetime(2026, 1, 31, tzinfo=UTC)
         moments = iter(start + timedelta(minutes=minute) for minute in (10, 0, 1, 12))
-        async with opened(kind, tmp_path, kept_age=timedelta(minutes=5), clock=lambda: next(moments)) as store:
+        async with opened(
+            kind, tmp_path, limits=HistoryLimits(kept_age=timedelta(minutes=5)), clock=lambda: next(moments)
+        ) as store:
             for value in range(4):
                 await store.write(put("a", value))
             assert await store.oldest() == 0  # the first is not old, and what is behind it is kept with it
@@ -739,16 +741,18 @@ def test_a_clock_that_is_set_back_leaves_no_gap(kind: str, tmp_path: Path) -> No
     run(scenario())
 
 
-@pytest.mark.parametrize("limits", [{"kept": 1}, {"kept_bytes": 0}, {"kept_age": timedelta(0)}], ids=str)
+@pytest.mark.parametrize(
+    "limits", [HistoryLimits(kept=1), HistoryLimits(kept_bytes=0), HistoryLimits(kept_age=timedelta(0))], ids=str
+)
 @pytest.mark.parametrize("kind", LASTING)
 def test_what_is_beyond_a_new_limit_is_forgotten_with_the_next_write(
-    kind: str, limits: dict[str, Any], tmp_path: Path
+    kind: str, limits: HistoryLimits, tmp_path: Path
 ) -> None:
     async def scenario() -> None:
         async with opened(kind, tmp_path) as store:
             for value in range(10):
                 await store.write(*(put(f"a{number}", value) for number in range(30)))
-        async with opened(kind, tmp_path, **limits) as store:
+        async with opened(kind, tmp_path, limits=limits) as store:
             await store.write(put("b"))
             assert [change.revision for change in await store.history()] == [11]
             assert await store.oldest() == 10
@@ -759,7 +763,7 @@ def test_what_is_beyond_a_new_limit_is_forgotten_with_the_next_write(
 @pytest.mark.parametrize("kind", ALL)
 def test_a_change_that_is_larger_than_what_is_remembered_can_be_followed(kind: str, tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with opened(kind, tmp_path, kept_bytes=0) as store:
+        async with opened(kind, tmp_path, limits=HistoryLimits(kept_bytes=0)) as store:
             for value in range(3):
                 await store.write(put("a", value))
             assert [change.revision for change in await changes(store, 2, until=3)] == [3]
@@ -811,7 +815,7 @@ async def test_history_of_everything_is_newest_first(store: Store) -> None:
 @pytest.mark.parametrize("kind", ALL)
 def test_a_store_says_how_far_it_can_be_gone_back(kind: str, tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with opened(kind, tmp_path, kept=2) as store:
+        async with opened(kind, tmp_path, limits=HistoryLimits(kept=2)) as store:
             assert await store.oldest() == 0
             for value in range(4):
                 await store.write(put("a", value))

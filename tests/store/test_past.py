@@ -19,7 +19,7 @@ from cp.store.at_rest import SecretsPolicy
 from cp.store.encryption import DocumentCodec
 from cp.store.memory import MemoryStore
 from cp.store.past import PastDocuments, recent_past, recent_past_of_changed, whole_writes
-from cp.store.port import Conflict, Delete, Outdated, Put, Store, Stored
+from cp.store.port import Conflict, Delete, HistoryLimits, Outdated, Put, Store, Stored
 from cp.store.secrets_keys import SecretsKey, SecretsKeys
 from cp.store.sqlite import SqliteStore
 from tests.store.harness import ALL, WRITABLE, contained, delete, document, key, on, opened, put, run
@@ -116,7 +116,7 @@ def test_whatever_is_written_every_revision_can_be_gone_back_to(writes: list[lis
 @pytest.mark.parametrize("kind", WRITABLE)
 def test_what_is_forgotten_or_not_there_yet_cannot_be_gone_back_to(kind: str, tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with opened(kind, tmp_path, kept=2) as store:
+        async with opened(kind, tmp_path, limits=HistoryLimits(kept=2)) as store:
             for value in range(4):
                 await store.write(put("a", value))
             assert (await at(store, 2)).documents == {key("a"): document("a", 1)}

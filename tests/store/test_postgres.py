@@ -28,6 +28,7 @@ from cp.store.port import (
     Author,
     ChangeBatch,
     Conflict,
+    HistoryLimits,
     Outdated,
     Put,
     Stored,
@@ -223,7 +224,7 @@ def test_a_change_too_old_to_be_kept_is_forgotten_with_the_next_write(url: str) 
         return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=next(days))
 
     async def scenario() -> None:
-        async with opened(url, kept_age=timedelta(days=2, hours=1), clock=clock) as store:
+        async with opened(url, limits=HistoryLimits(kept_age=timedelta(days=2, hours=1)), clock=clock) as store:
             for value in range(6):
                 await store.write(put("a", value))
             assert await store.oldest() == 3
@@ -247,7 +248,7 @@ def test_of_what_is_forgotten_in_time_no_row_has_a_document_and_nobody_is_told(
     monkeypatch.setattr(rows, "_FORGET", in_parts)
 
     async def scenario() -> None:
-        async with opened(url) as other, opened(url, kept_age=timedelta(0)) as store:
+        async with opened(url) as other, opened(url, limits=HistoryLimits(kept_age=timedelta(0))) as store:
             await two_old_secrets(other)
             both = other, store
             await eventually_on_loop(lambda: all(each._news.edition == 4 for each in both))  # one when it has begun
@@ -264,7 +265,7 @@ def test_of_what_is_forgotten_in_time_no_row_has_a_document_and_nobody_is_told(
 
 def test_a_database_that_has_gone_back_is_noticed_also_after_all_was_forgotten(url: str) -> None:
     async def scenario() -> None:
-        async with opened(url, kept_age=timedelta(0)) as store:
+        async with opened(url, limits=HistoryLimits(kept_age=timedelta(0))) as store:
             await store.write(put("a", 1))
             await keep_a_copy(url)
             await store.write(put("a", 2))
@@ -287,7 +288,7 @@ def test_very_many_are_forgotten_with_several_writes(url: str, monkeypatch: pyte
         async with opened(url) as store:
             for value in range(10):
                 await store.write(put("a", value))
-        async with opened(url, kept=2) as store:
+        async with opened(url, limits=HistoryLimits(kept=2)) as store:
             assert [(await store.write(put("b", value)), await store.oldest()) for value in range(4)] == [
                 *((11, 4), (12, 8), (13, 11), (14, 12))
             ]
@@ -812,8 +813,8 @@ def test_a_write_whose_mark_is_forgotten_is_told_to_be_uncertain(url: str) -> No
     async def scenario() -> None:
         async with (
             through_a_cable(url) as (cable, far),
-            opened(far, kept=1) as store,
-            opened(url, kept=1) as other,
+            opened(far, limits=HistoryLimits(kept=1)) as store,
+            opened(url, limits=HistoryLimits(kept=1)) as other,
         ):
             await store.write(put("a", 1))
             cable.after_sending = once_at(b"COMMIT;", lambda: end(cable))

@@ -30,7 +30,7 @@ from cp.store.at_rest import SecretsPolicy, open_to_others
 from cp.store.beside import combined
 from cp.store.encrypting import SecretsCount, count_secrets, encrypt_all
 from cp.store.files import FilesStore
-from cp.store.port import Delete, Put, Store, Unusable
+from cp.store.port import Delete, HistoryLimits, Put, Store, Unusable
 from cp.store.sqlite import SqliteStore
 from tests.store.harness import NEVER, next_batch, put, run, until
 from tests.store.secrets import NEW, OLD, codec, exposed, secret, secret_store, service_outside, value
@@ -85,7 +85,7 @@ async def _everything_that_happens_to_secrets(store: Store) -> None:
 
 def test_no_secret_is_in_any_file_at_any_time(path: Path) -> None:
     async def scenario() -> None:
-        async with secret_store(path, NEW, kept=3) as store:
+        async with secret_store(path, NEW, limits=HistoryLimits(kept=3)) as store:
             await _everything_that_happens_to_secrets(store)
             assert (path.parent / "koguma.db-wal").stat().st_size > 0
             assert exposed(path, range(1, 10)) == set()
@@ -377,7 +377,7 @@ def test_a_rollout_is_no_secret_and_what_it_proposes_is_encrypted_all_the_same(p
 
 def test_what_was_deleted_is_told_of_as_long_as_traces_may_be_left(path: Path) -> None:
     async def scenario() -> None:
-        async with secret_store(path, kept=1) as store:
+        async with secret_store(path, limits=HistoryLimits(kept=1)) as store:
             await store.write(secret("a", 1))
             await store.write(Delete(A))
             await store.write(put("t"))

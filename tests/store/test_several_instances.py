@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from cp.model.document import Document
 from cp.model.names import Key
-from cp.store.port import ABSENT, ChangeBatch, Conflict, Delete, Outdated, Put, Store
+from cp.store.port import ABSENT, ChangeBatch, Conflict, Delete, HistoryLimits, Outdated, Put, Store
 from tests.store.harness import contained, document, key, opened
 from tests.support.postgres import shared_postgres
 
@@ -62,7 +62,9 @@ class Machine(RuleBasedStateMachine):
         super().__init__()
         self.folder = tempfile.TemporaryDirectory()
         self.runner = asyncio.Runner()
-        self.contexts = [opened(self.kind, Path(self.folder.name), kept=KEPT) for _ in range(INSTANCES)]
+        self.contexts = [
+            opened(self.kind, Path(self.folder.name), limits=HistoryLimits(kept=KEPT)) for _ in range(INSTANCES)
+        ]
         self.stores = [self.runner.run(context.__aenter__()) for context in self.contexts]
         self.followers = [Follower(store) for store in self.stores]
         self.documents: dict[Key, tuple[Document, int]] = {}
@@ -112,7 +114,7 @@ class Machine(RuleBasedStateMachine):
     @rule(instance=instances)
     def start_again(self, instance: int) -> None:
         self.runner.run(self.contexts[instance].__aexit__(None, None, None))
-        self.contexts[instance] = opened(self.kind, Path(self.folder.name), kept=KEPT)
+        self.contexts[instance] = opened(self.kind, Path(self.folder.name), limits=HistoryLimits(kept=KEPT))
         self.stores[instance] = self.runner.run(self.contexts[instance].__aenter__())
         self.followers[instance].store = self.stores[instance]
 

@@ -22,7 +22,7 @@ import pytest
 from cp.model.document import Document
 from cp.store import database
 from cp.store.migrations import SchemaStep, migrations
-from cp.store.port import ChangeBatch, Conflict, Outdated, Put, Unusable
+from cp.store.port import ChangeBatch, Conflict, HistoryLimits, Outdated, Put, Unusable
 from cp.store.sqlite import SqliteStore
 from tests.store.harness import (
     NEVER,
@@ -113,10 +113,10 @@ def test_everything_is_there_when_it_is_opened_again(path: Path) -> None:
 
 def test_revisions_go_on_after_everything_was_deleted(path: Path) -> None:
     async def scenario() -> None:
-        async with sqlite(path, kept=1) as store:
+        async with sqlite(path, limits=HistoryLimits(kept=1)) as store:
             await store.write(put("a"))
             await store.write(delete("a"))
-        async with sqlite(path, kept=1) as store:
+        async with sqlite(path, limits=HistoryLimits(kept=1)) as store:
             assert (await store.read()).revision == 2
             assert await store.write(put("a")) == 3
 
@@ -173,7 +173,7 @@ def test_a_full_disk_refuses_the_write_and_nothing_else(path: Path) -> None:
 
 def test_the_log_does_not_grow_without_bound(path: Path) -> None:
     async def scenario() -> None:
-        async with sqlite(path, kept=10) as store:
+        async with sqlite(path, limits=HistoryLimits(kept=10)) as store:
             for value in range(50):
                 await store.write(put("a", value), put("b", value))
 
@@ -183,7 +183,7 @@ def test_the_log_does_not_grow_without_bound(path: Path) -> None:
 
 def test_of_what_is_forgotten_in_time_no_row_has_a_document_and_nobody_is_told(path: Path) -> None:
     async def scenario() -> None:
-        async with sqlite(path) as other, sqlite(path, kept_age=timedelta(0)) as store:
+        async with sqlite(path) as other, sqlite(path, limits=HistoryLimits(kept_age=timedelta(0))) as store:
             for value in range(3):
                 await other.write(put("a", f"secret-{value}"))
             await eventually_on_loop(lambda: other._noticed == 3)

@@ -183,7 +183,7 @@ class SessionBase(ABC):
     def _send_cluster_users(self, snapshot: Snapshot) -> list[Response]:
         """Steps 3 to 5."""
         responses = self._send(LISTENER, snapshot) + self._send(ROUTES, snapshot)
-        if self._knows_cluster_users and self._is_settled(LISTENER) and self._is_settled(ROUTES):
+        if self._knows_cluster_users and self._is_settled_with(LISTENER) and self._is_settled_with(ROUTES):
             responses += self._send(CLUSTER, snapshot)
             self._leaving_endpoints = NO_PART
         return responses
@@ -273,7 +273,7 @@ class SessionBase(ABC):
             return []
         return self._advance()
 
-    def _is_settled(self, type_url: str) -> bool:
+    def _is_settled_with(self, type_url: str) -> bool:
         channel = self._channels.get(type_url)
         return channel is None or channel.is_settled
 

@@ -52,9 +52,8 @@ class DeltaRequest:
     type_url: str
     subscribe: frozenset[str] = frozenset()  # `*` among them: all
     unsubscribe: frozenset[str] = frozenset()
-    initial_versions: Mapping[str, str] = field(
-        default_factory=dict
-    )  # name -> what the client has of an earlier stream
+    # name -> the version that the client has of an earlier stream
+    initial_versions: Mapping[str, str] = field(default_factory=dict)
     nonce: str = ""
     error: str | None = None
     node_id: str = ""

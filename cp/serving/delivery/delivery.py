@@ -39,6 +39,11 @@ class ProxyState(StrEnum):
     def is_in_sync(self) -> bool:
         return self is ProxyState.ONLINE
 
+    @property
+    def is_unfit(self) -> bool:
+        """Whether it is there and does not have everything, for a reason that does not pass by itself."""
+        return self in {ProxyState.REFUSED, ProxyState.FAILED}
+
 
 @dataclass(frozen=True, slots=True)
 class StandingNack:

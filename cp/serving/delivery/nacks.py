@@ -68,12 +68,12 @@ class NackReport:
     @property
     def refused(self) -> str:
         """What is held back and why, in one line."""
-        return f"{_resources(self)}: {_short(reason(self.nack.text))}"
+        return f"{_resources(self)}: {_short(without_dump(self.nack.text))}"
 
     @property
     def sort(self) -> tuple[object, ...]:
         """Equal for NACKs of the same resource that differ in numbers, such as addresses and ports."""
-        text = reason(self.nack.text)
+        text = without_dump(self.nack.text)
         for name in self.names:
             text = text.replace(name, "")
         return self.type_url, _NUMBERS.sub("", text), self.likeliest
@@ -133,7 +133,7 @@ def _message(group: NackGroup) -> str:
     keeps, does = ("keeps", "does") if count == 1 else ("keep", "do")
     instead = f"{keeps} the version before" if first.lasts else f"{does} without"
     also = f"; {few([str(part) for part in first.suspects[1:]])} had a say too" if first.suspects[1:] else ""
-    return f"{subject} {_resources(first)}, and {instead}: {_short(reason(first.nack.text))}{also}"
+    return f"{subject} {_resources(first)}, and {instead}: {_short(without_dump(first.nack.text))}{also}"
 
 
 def _resources(report: NackReport) -> str:
@@ -143,7 +143,7 @@ def _resources(report: NackReport) -> str:
     return f"the {type_name} {few(report.names)}".rstrip()
 
 
-def reason(text: str) -> str:
+def without_dump(text: str) -> str:
     """Envoy's reason in one line, without the dump of the resource that stands before it."""
     line = " ".join(text.split())
     dump = _DUMP.search(line)

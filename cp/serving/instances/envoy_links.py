@@ -20,7 +20,7 @@ from cp.model.envoy_questions import (
 )
 from cp.model.names import Key
 from cp.serving.agent_links import AgentLinks
-from cp.serving.instances.peers import Peers, SilentPeer
+from cp.serving.instances.peers import Peers, SilentPeer, name_of
 from cp.serving.workers.messages import from_message, to_message
 from cp.store.roster import Instance
 from koguma.v1 import workers_pb2 as pb
@@ -78,7 +78,7 @@ class EnvoyLinks:
                         for other in asking:
                             other.cancel()
                         return outcome
-                    unanswered[f"instance {peer.name} ({peer.address})"] = outcome
+                    unanswered[name_of(peer)] = outcome
         raise _reason(absent, unanswered)
 
     async def _outcome(

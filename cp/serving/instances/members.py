@@ -16,8 +16,8 @@ from typing import Final, Protocol
 import structlog
 
 from cp.model.names import Key
+from cp.serving.background import in_background
 from cp.serving.delivery import Attendance
-from cp.serving.serve import in_background
 from cp.store.port import UNKNOWN, Author, Closed, Delete, LeaseLost, Put, Stored, StoreUnreachable, Unusable
 from cp.store.roster import Fence, Instance, Lease, Roster, RosterEntry
 
@@ -54,13 +54,10 @@ class _Holding:
 class Members:
     """`id_` is that of this control plane."""
 
-    def __init__(
-        self, roster: Roster, id_: str, clock: Callable[[], float] = monotonic, now: Callable[[], float] = time
-    ) -> None:
-        """`now` is in seconds since 1970, as all moments of proxies are."""
-        self._roster, self.id, self._clock, self._now = roster, id_, clock, now
-        self._attendance = Attendance(now())
-        """Who was there beside this one."""
+    def __init__(self, roster: Roster, id_: str, clock: Callable[[], float] = monotonic) -> None:
+        self._roster, self.id, self._clock = roster, id_, clock
+        self._attendance = Attendance(time())
+        """Who was there beside this one; in seconds since 1970, as all moments of proxies are."""
 
         self._entries: Sequence[RosterEntry] = ()
         self._read_at = -_FRESH
@@ -111,7 +108,7 @@ class Members:
         self._read_at = self._clock()
         if self._is_blind:
             self._is_blind, self._spared_until = False, self._clock() + LEASE
-        self._attendance.note(self.present - {self.id}, self._now())
+        self._attendance.note(self.present - {self.id}, time())
 
     def _lose_sight(self, error: Exception) -> None:
         """Log it once, and try again. An outage of the store is logged by the store."""
@@ -199,8 +196,8 @@ class Members:
                 await self._roster.leave(self.id)
 
 
-class ReadableStore(Protocol):
-    """What `LeadersStore` stands before."""
+class FencedStore(Protocol):
+    """A store that takes fences: what `LeadersStore` stands before."""
 
     async def get(self, key: Key) -> Stored | None: ...
 
@@ -210,7 +207,7 @@ class ReadableStore(Protocol):
 class LeadersStore:
     """A store into which one control plane writes at a time: the one that has the lease of the chores."""
 
-    def __init__(self, store: ReadableStore, leadership: Leadership) -> None:
+    def __init__(self, store: FencedStore, leadership: Leadership) -> None:
         self._store, self._leadership = store, leadership
 
     async def get(self, key: Key) -> Stored | None:

@@ -40,6 +40,7 @@ from cp.serving.workers.messages import (
 from cp.serving.workers.observers import (
     ProgressRound,
     combined_delivery,
+    combined_owners,
     combined_presence,
     combined_progress,
     delivery_and_revision,
@@ -95,11 +96,7 @@ class SharedObserver:
             self._own.owners(),
             self._peers.ask(pb.Request(owners=pb.Nothing()), lambda answer: owners_of(answer.owners)),
         )
-        owners = dict(own)
-        for of_peer in answers.given.values():
-            for proxy, of_proxy in of_peer.items():
-                owners[proxy] = owners.get(proxy, frozenset()) | of_proxy
-        return owners
+        return combined_owners((own, *answers.given.values()))
 
     async def dataplane_text(self, proxy: str, owner: str) -> str:
         request = pb.Request(dataplane_text=pb.ProxyRun(proxy=proxy, owner=owner))

@@ -91,7 +91,7 @@ class Peers:
         answers = PeerAnswers(
             {id_: outcome for id_, outcome in by_id.items() if not isinstance(outcome, SilentPeer)},
             {id_: str(outcome) for id_, outcome in by_id.items() if isinstance(outcome, SilentPeer)},
-            {peer.id: f"instance {peer.name} ({peer.address})" for peer in peers},
+            {peer.id: name_of(peer) for peer in peers},
         )
         self._silent, self._asked_at = {answers.names[id_]: why for id_, why in answers.silent.items()}, monotonic()
         return answers
@@ -165,6 +165,11 @@ class Peers:
             await self.ask_one(peer, pb.Request(alive=pb.Nothing()), is_gone=True)
             return True
         return False
+
+
+def name_of(peer: Instance) -> str:
+    """How a control plane is told of."""
+    return f"instance {peer.name} ({peer.address})"
 
 
 def _post(peer: Instance, token: str, content: bytes, timeout: float) -> pb.Frame:

@@ -31,8 +31,6 @@ _SELDOM: Final = 5.0
 _AT_ONCE: Final = 200
 """Proxies that are judged at a time. Streams go on between."""
 
-_UNFIT: Final = frozenset({ProxyState.REFUSED, ProxyState.FAILED})
-
 
 class ProgressingProxies(Protocol):
     """Where proxies stand, in any process of any control plane."""
@@ -108,7 +106,7 @@ class ReturnWatch:
         async for key, seen in _by_turns(presences.items()):
             if seen.state is ProxyState.ONLINE:
                 returned.append(proxy_id(key))
-            elif seen.state in _UNFIT:
+            elif seen.state.is_unfit:
                 unfit.append(proxy_id(key))
             elif not self._has_left_again(key, seen) and self._is_awaited(seen):
                 awaited.append(proxy_id(key))

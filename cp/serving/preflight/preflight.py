@@ -19,7 +19,7 @@ from cp.model.names import Key
 from cp.resources.mesh import CaBackend
 from cp.resources.world import World
 from cp.serving.delivery.causes import CauseFinder, PolicyPart
-from cp.serving.delivery.nacks import reason
+from cp.serving.delivery.nacks import without_dump
 from cp.serving.preflight.rounds import NewResource, Rounds, ShownRound, ShownRounds
 from cp.serving.preflight.scratch import EnvoyUnavailable, RoundAnswer, scratch_envoy
 from cp.translate.packing import SHORT
@@ -152,13 +152,13 @@ def _stand_in(now: float) -> KeyPair:
     return KeyPair(leaf.chain.encode(), leaf.key)
 
 
-def _refused(answers: Iterable[tuple[ShownRound, RoundAnswer]]) -> Iterator[RefusedResource]:
+def _refused(judged: Iterable[tuple[ShownRound, RoundAnswer]]) -> Iterator[RefusedResource]:
     finders: dict[World, CauseFinder] = {}
-    for shown, answer in answers:
+    for shown, answer in judged:
         for type_url, nack in answer.nacks:
             new = (shown.new[type_url, name] for name in nack.names if (type_url, name) in shown.new)
             for resource in new:
-                yield from _refused_by_mesh(resource, reason(nack.text), finders)
+                yield from _refused_by_mesh(resource, without_dump(nack.text), finders)
 
 
 def _refused_by_mesh(resource: NewResource, words: str, finders: dict[World, CauseFinder]) -> Iterator[RefusedResource]:

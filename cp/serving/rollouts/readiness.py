@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from cp.model.names import Key
 from cp.serving.delivery import Presence, ProxyState, is_awaited
-
-_UNFIT: Final = frozenset({ProxyState.REFUSED, ProxyState.FAILED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +26,7 @@ def readiness(presences: Mapping[Key, Presence], now: float, alike_for: float) -
     """How proxies are now. `alike_for`: for how long the same control planes have been there."""
     ready = frozenset(key.name for key, presence in presences.items() if presence.state is ProxyState.ONLINE)
     awaited = [key.name for key, presence in presences.items() if is_awaited(presence, now, alike_for)]
-    unfit = (key.name for key, presence in presences.items() if presence.state in _UNFIT)
+    unfit = (key.name for key, presence in presences.items() if presence.state.is_unfit)
     return Readiness(ready, tuple(awaited or _lost(presences)), tuple(unfit))
 
 

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
 from socket import AF_INET, AF_INET6, SO_REUSEPORT, SOL_SOCKET, socket, socketpair
 from typing import Final
 
@@ -68,13 +69,11 @@ class WorkerFailed(Exception):
     """A worker did not get ready."""
 
 
+@dataclass(frozen=True, slots=True)
 class WorkerProcess:
-    """One process."""
-
-    def __init__(self, number: int, process: asyncio.subprocess.Process, link: ProcessLink) -> None:
-        self.number = number
-        self.process = process
-        self.link = link
+    number: int
+    process: asyncio.subprocess.Process
+    link: ProcessLink
 
 
 class Crew:

@@ -83,11 +83,7 @@ class CombinedObserver:
         return {key: combined_presence(presences[key] for presences in of_workers) for key in keys}
 
     async def owners(self) -> Mapping[str, frozenset[str]]:
-        owners: dict[str, frozenset[str]] = {}
-        for answer in await self._ask(pb.Request(owners=pb.Nothing())):
-            for proxy, of_proxy in owners_of(answer.owners).items():
-                owners[proxy] = owners.get(proxy, frozenset()) | of_proxy
-        return owners
+        return combined_owners(owners_of(answer.owners) for answer in await self._ask(pb.Request(owners=pb.Nothing())))
 
     async def dataplane_text(self, proxy: str, owner: str) -> str:
         answers = await self._ask(pb.Request(dataplane_text=pb.ProxyRun(proxy=proxy, owner=owner)))
@@ -147,6 +143,15 @@ def judged_presences(own_revision: OwnRevision, answer: pb.Answer) -> Mapping[Ke
 def delivery_and_revision(answer: pb.Answer) -> tuple[Delivery, int]:
     """Where a proxy stands, and what is served by the process that tells it."""
     return from_message(answer.delivery, Delivery), answer.revision
+
+
+def combined_owners(everywhere: Iterable[Mapping[str, frozenset[str]]]) -> Mapping[str, frozenset[str]]:
+    """The runs of each proxy that are connected to anybody."""
+    combined: dict[str, frozenset[str]] = {}
+    for owners in everywhere:
+        for proxy, of_proxy in owners.items():
+            combined[proxy] = combined.get(proxy, frozenset()) | of_proxy
+    return combined
 
 
 def combined_delivery(dataplane: Key, deliveries: Iterable[Delivery]) -> Delivery:

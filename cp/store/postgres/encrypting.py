@@ -15,7 +15,7 @@ from uuid import uuid4
 from asyncpg import Record
 
 from cp.model.names import Key
-from cp.store.clock import Clock, utc
+from cp.store.clock import utc
 from cp.store.encrypting import STEP, EncryptionResult, SecretsCount
 from cp.store.encryption import DocumentCodec, DocumentState
 from cp.store.port import Change, Unusable
@@ -84,9 +84,7 @@ async def count_secrets(url: str, codec: DocumentCodec) -> SecretsCount:
         return await _count(connection, codec)
 
 
-async def encrypt_all(
-    url: str, codec: DocumentCodec, *, discards: bool = False, step: int = STEP, clock: Clock = utc
-) -> EncryptionResult:
+async def encrypt_all(url: str, codec: DocumentCodec, *, discards: bool = False, step: int = STEP) -> EncryptionResult:
     """Encrypt with the first key what is in plain text or under another one.
 
     With `discards`, documents that cannot be decrypted are deleted. Raises `Unusable` if the database cannot be used,
@@ -99,7 +97,7 @@ async def encrypt_all(
             if not discards:
                 must_share_a_key(head.secrets_keys, address, codec)
             await note_key(connection, codec)  # whoever does not know it overwrites nothing from now on
-        discarded = await _discard(connection, codec, clock) if discards else 0
+        discarded = await _discard(connection, codec) if discards else 0
         documents = await _in_steps(connection, _DOCUMENTS, codec, step)
         changes = await _in_steps(connection, _CHANGES, codec, step)
         await _remove_traces(connection)
@@ -142,12 +140,12 @@ def _key(row: Record) -> Key:
     return Key(row["type"], row["mesh"], row["name"])
 
 
-async def _discard(connection: Connection, codec: DocumentCodec, clock: Clock) -> int:
+async def _discard(connection: Connection, codec: DocumentCodec) -> int:
     """Delete the documents that cannot be decrypted, in a revision of its own. Answers with their number."""
     async with connection.transaction():
         head = await rows.locked_head(connection)
         lost = [key for key, state in await _states(connection, codec) if state.reason]
-        at = clock()
+        at = utc()
         changes = [rows.encoded(Change(head.revision + 1, key, None, None, at), codec) for key in lost]
         if changes:
             nothing = Forgetting(head.revision + 1, head.written + 1, None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import Final, TypeVar
 
@@ -23,9 +23,8 @@ from cp.store.encryption import DocumentCodec
 from cp.store.feed import RevisionSignal, follow
 from cp.store.migrations import must_be_compatible
 from cp.store.port import (
-    KEPT,
-    KEPT_BYTES,
     UNKNOWN,
+    USUAL_LIMITS,
     Author,
     Change,
     ChangeBatch,
@@ -33,6 +32,7 @@ from cp.store.port import (
     Closed,
     Contents,
     Delete,
+    HistoryLimits,
     Outdated,
     Put,
     Stored,
@@ -49,7 +49,7 @@ from cp.store.postgres.rows import Head
 from cp.store.postgres.schema import migrate
 from cp.store.postgres.secrets import SecretsInDatabase, must_have_keys, must_share_a_key, note_key
 from cp.store.postgres.timeline import LastWrite, Timeline
-from cp.store.postgres.transactions import LimitsOfLog, WriteTransactions, beside_the_loop, size_of_rows
+from cp.store.postgres.transactions import WriteTransactions, beside_the_loop, size_of_rows
 from cp.store.postgres.writing import WriteQueue
 from cp.store.refusal import WriteRefusals
 from cp.store.roster import Fence
@@ -67,9 +67,7 @@ class PostgresStore:
         self,
         database: Database,
         *,
-        kept: int,
-        kept_bytes: int,
-        kept_age: timedelta | None,
+        limits: HistoryLimits,
         clock: Clock,
         backstop: float,
         secrets: SecretsPolicy,
@@ -78,7 +76,7 @@ class PostgresStore:
         self._database, self._codec, self._clock = database, secrets.codec, clock
         self._known = known
         self._secrets = SecretsInDatabase(database.address, secrets)
-        self._kept_age = kept_age
+        self._limits = limits
         self._timeline = Timeline()
         self.roster = PostgresRoster(self._ask)
         self._news, self._refusals = RevisionSignal(), WriteRefusals(self.revision)
@@ -87,25 +85,20 @@ class PostgresStore:
         self._stack = AsyncExitStack()
         self._tasks: list[asyncio.Task[None]] = []
         self._closed = False
-        limits = LimitsOfLog(kept, kept_bytes, kept_age)
         transactions = WriteTransactions(database, self._ask, self._must_understand, self._codec, clock, limits)
-        self._queue = WriteQueue(transactions.commit, kept)
+        self._queue = WriteQueue(transactions.commit, limits.kept)
 
     @classmethod
-    async def open(  # noqa: PLR0913  # an option each
+    async def open(  # an option each
         cls,
         url: str,
         *,
-        kept: int = KEPT,
-        kept_bytes: int = KEPT_BYTES,
-        kept_age: timedelta | None = None,
+        limits: HistoryLimits = USUAL_LIMITS,
         clock: Clock = utc,
         backstop: float = BACKSTOP,
         secrets: SecretsPolicy = NO_SECRETS,
     ) -> PostgresStore:
         """Make the tables if there are none. Raises `Unusable` with the reason, `ValueError` for a URL that is none."""
-        if kept < 1:
-            raise ValueError(f"a store keeps at least its last revision, not {kept}")
         database = Database(DatabaseAddress.parse(url))
         async with database.connected() as connection:
             known = await migrate(connection, database.address)
@@ -114,16 +107,7 @@ class PostgresStore:
                 head = await rows.locked_head(connection)  # of two that begin at once one sees the key of the other
                 must_share_a_key(head.secrets_keys, database.address, secrets.codec)
                 await note_key(connection, secrets.codec)
-        store = cls(
-            database,
-            kept=kept,
-            kept_bytes=kept_bytes,
-            kept_age=kept_age,
-            clock=clock,
-            backstop=backstop,
-            secrets=secrets,
-            known=known,
-        )
+        store = cls(database, limits=limits, clock=clock, backstop=backstop, secrets=secrets, known=known)
         try:
             await store._begin()
         except BaseException:
@@ -175,10 +159,8 @@ class PostgresStore:
         return revision
 
     async def forget(self) -> None:
-        if self._kept_age is None:
-            return
-        moment = self._clock() - self._kept_age
-        while (at := await self._ask(rows.eldest)) is not None and at < moment:
+        moment = self._limits.eldest(self._clock())
+        while moment is not None and (at := await self._ask(rows.eldest)) is not None and at < moment:
             await self._ask(partial(self._forget, moment))
 
     async def _forget(self, moment: datetime, connection: Connection) -> None:

@@ -14,8 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import Final, TypeAlias, TypeVar
 from uuid import UUID, uuid4
@@ -26,7 +25,7 @@ from cp.store.clock import Clock
 from cp.store.columns import ChangeColumns, DocumentColumns
 from cp.store.encryption import DocumentCodec
 from cp.store.memory_roster import must_be_current
-from cp.store.port import Change, Conflict, Stored, StoreUnreachable, Unusable, WriteUncertain
+from cp.store.port import Change, Conflict, HistoryLimits, Stored, StoreUnreachable, Unusable, WriteUncertain
 from cp.store.postgres import rows
 from cp.store.postgres.connections import LOST, Connection, Database, terminate
 from cp.store.postgres.listener import pauses
@@ -49,18 +48,6 @@ _LARGE: Final = 512 * 1024
 """Bytes of rows, however few, that are too."""
 
 
-@dataclass(frozen=True, slots=True)
-class LimitsOfLog:
-    """How much of the log is kept after a write."""
-
-    revisions: int
-    size: int
-    age: timedelta | None
-
-    def forgetting(self, now: datetime) -> Forgetting:
-        return Forgetting(self.revisions, self.size, None if self.age is None else now - self.age)
-
-
 class WriteTransactions:
     """`must_understand` checks that the tables are still for this version. Raises `Unusable`."""
 
@@ -71,7 +58,7 @@ class WriteTransactions:
         must_understand: Callable[[Head], None],
         codec: DocumentCodec,
         clock: Clock,
-        limits: LimitsOfLog,
+        limits: HistoryLimits,
     ) -> None:
         self._database, self._ask, self._must_understand = database, ask, must_understand
         self._codec, self._clock, self._limits = codec, clock, limits
@@ -121,7 +108,7 @@ class WriteTransactions:
             decide, len(keys), sum(queued.size for queued in together) + size_of_rows(documents)
         )
         if recorded:
-            await rows.record(connection, recorded, head, self._limits.forgetting(recorded[-1].change.at), mark)
+            await rows.record(connection, recorded, head, _forgetting(self._limits, recorded[-1].change.at), mark)
         return results, len(recorded) > 0
 
     def _decided(
@@ -187,6 +174,10 @@ class WriteTransactions:
 
 class _CutWhileCommitting(Exception):
     """Nobody told us whether the transaction was committed."""
+
+
+def _forgetting(limits: HistoryLimits, now: datetime) -> Forgetting:
+    return Forgetting(limits.kept, limits.kept_bytes, limits.eldest(now))
 
 
 def _make(change: Change, stored_by_key: dict[Key, Stored]) -> None:
