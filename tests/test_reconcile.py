@@ -148,6 +148,16 @@ def _over_tls(hub: Hub, proxy: str) -> dict[str, bool]:
     return {cluster.name: cluster.HasField("transport_socket") for cluster in clusters}
 
 
+def test_who_waits_for_another_world_waits_for_the_store_to_be_read() -> None:
+    async def waits() -> None:
+        reconciler = Reconciler(MemoryStore(), Hub(), discover())  # which nobody runs, so it reads nothing
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await reconciler.changed(reconciler.world)
+
+    asyncio.run(waits())
+
+
 def test_a_proxy_that_connects_before_its_dataplane_is_written_is_served_when_it_is() -> None:
     async def test(rig: Rig) -> None:
         async with rig.connected("web") as proxy:

@@ -96,6 +96,7 @@ class Reconciler:
         self._asking = asyncio.Lock()
         self._log = structlog.get_logger()
         self._world: World | None = None
+        self._empty_world = World.of((), self._kinds)
         self._local: dict[Key, Document] = {}
         """What is in the World and in no store."""
 
@@ -113,7 +114,7 @@ class Reconciler:
 
     @property
     def world(self) -> World:
-        return self._world if self._world is not None else World.of((), self._kinds)
+        return self._empty_world if self._world is None else self._world
 
     @property
     def loaded_world(self) -> World | None:
