@@ -240,6 +240,15 @@ def test_a_token_in_a_bad_endpoint_is_not_shown(monkeypatch: pytest.MonkeyPatch,
     assert f"{name}=ftp://[redacted]@collector/x: " in str(refused.value)
 
 
+@pytest.mark.parametrize("name", ["KOGUMA_INSTANCE_ADDRESS", "KUMA_BOOTSTRAP_SERVER_PARAMS_XDS_HOST"])
+def test_a_password_in_what_is_no_host_is_not_shown(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(name, "http://admin:hunter2@control-plane")
+
+    with pytest.raises(BadSettings, match="is no host") as refused:
+        load()
+    assert "hunter2" not in str(refused.value)
+
+
 def test_headers_for_a_standard_endpoint_are_not_sent_to_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     variables = {"KOGUMA_OTLP_ENDPOINT": "http://ours", "EXPORTER_OTLP_HEADERS": "a=1"}
     alone = standard(monkeypatch, variables).trace_collector

@@ -45,7 +45,8 @@ def _host_with_port(text: str, port: int) -> tuple[str, int]:
         return text, port
     match = _WITH_PORT.fullmatch(text)
     if match is None or not _is_host(match[1], match[2]) or int(match[3] or 0) > _LARGEST_PORT:
-        raise ValueError(f"`{text}` is no host")
+        *user, host = text.rsplit("@", 1)  # where somebody took it for a URL there may be a password
+        raise ValueError(f"`{'[redacted]@' if user else ''}{host}` is no host")
     return match[1] or match[2].lower(), int(match[3] or port)
 
 
