@@ -1,7 +1,7 @@
 """`make bench`: measurements, as ratios of one run. Absolute times waver with the machine.
 
 python -m bench [serving | mtls | rules | reachability | api | store | instances | cli | page] [--quick]
-                [--only delta,sotw] [--proxies N] [--services N] [--sizes 100,300] [--hostnames N]
+                [--only delta,sotw] [--proxies N] [--services N] [--sizes 100,300] [--hostnames N] [--simulate FILE]
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--proxies", type=int, help="how many are served")
     parser.add_argument("--services", type=int, help="how many each of them calls")
     parser.add_argument("--hostnames", type=int, help="how many each gateway has")
+    parser.add_argument("--simulate", type=Path, help="instances: a file of --json, to simulate and measure nothing")
     return parser
 
 
@@ -98,6 +99,8 @@ def _store(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _instances(arguments: argparse.Namespace) -> dict[str, Any]:
+    if arguments.simulate:
+        return instances.simulate(arguments.simulate)
     usual = InstancesOptions()
     options = instances.quick(usual) if arguments.quick else usual
     given = {name: getattr(arguments, name) for name in ("proxies", "services") if getattr(arguments, name) is not None}

@@ -7,8 +7,22 @@ from typing import Any
 import pytest
 
 from bench.instances.model import Line
+from bench.instances.results import InstancesResult, PacedResult, Percentiles, SteadyResult
 from bench.instances.run import costs, model_of, promises
-from bench.instances.stand import InstancesResult
+
+PACED = PacedResult(asked=0.002, told=0.001, database_cpu=0.001, client=0.001, turn=0.001, answered=0.004)
+NOTHING = Percentiles(0.0, 0.0)
+STEADY = SteadyResult(
+    writes_a_second=200,
+    answered=NOTHING,
+    served=NOTHING,
+    at_proxies=NOTHING,
+    in_force=NOTHING,
+    fed=NOTHING,
+    cpu=0.5,
+    database_cpu=0.2,
+    turns=10,
+)
 
 
 def measured(instances: int, **fields: Any) -> InstancesResult:
@@ -16,15 +30,22 @@ def measured(instances: int, **fields: Any) -> InstancesResult:
     usual: dict[str, Any] = {
         "until_answered": 0.02,
         "cpu": 0.01,
+        "turn": 0.005,
+        "bare_turn": 0.001,
+        "load_cpu": 0.001,
         "memory": 100.0,
         "messages": {"routes": instances * 10},
         "transactions": 3.0 + instances,
         "idle": instances / 5,
         "idle_cpu": 0.001,
+        "idle_database_cpu": 0.001,
+        "read_cpu": 0.001,
         "writes_a_second": 100.0,
         "database_cpu": 0.001 + 0.0005 * instances,
         "cpu_of_a_write": 0.002,
         "connections": 6 * instances,
+        "paced": PACED,
+        "steady": STEADY,
     }
     return InstancesResult(instances=instances, **{**usual, **fields})
 

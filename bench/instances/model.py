@@ -33,7 +33,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Costs:
+class ModelledCosts:
     """What is told of a number of instances."""
 
     instances: int
@@ -64,6 +64,6 @@ class Model:
     idle: Line
     connections: Line
 
-    def costs(self, instances: int) -> Costs:
+    def costs(self, instances: int) -> ModelledCosts:
         lines = self.database_ms, self.transactions, self.idle, self.connections
-        return Costs(instances, False, *(line.at(instances) for line in lines))  # noqa: FBT003  # as the field is named
+        return ModelledCosts(instances, False, *(line.at(instances) for line in lines))  # noqa: FBT003  # as the field is named

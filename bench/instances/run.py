@@ -1,23 +1,32 @@
-"""The whole run: one to four instances, one after the other, then the model and what is promised."""
+"""The whole run: one to four instances, one after the other, then the model, the simulation, and what is promised."""
 
 from __future__ import annotations
 
+import asyncio
+import json
+import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from bench.instances.model import MODELLED, Costs, Line, Model
-from bench.instances.stand import InstancesResult, InstancesStand, Options
+from bench.instances import forecast
+from bench.instances.costs import Costs
+from bench.instances.ground import Ground, ground
+from bench.instances.model import MODELLED, Line, Model, ModelledCosts
+from bench.instances.results import InstancesResult
+from bench.instances.stand import InstancesStand, Options, database_cpu
 from bench.serving.promises import Promise
 from bench.serving.report import show_promises
 from tests.support.postgres import PostgresServer, binaries, postgres_server
 
-READS: Final = 5
+READS: Final = 4
 """Transactions that an edit may cost the database for each instance that follows."""
 
 WRITES: Final = 4
@@ -34,6 +43,7 @@ def run(options: Options) -> dict[str, Any]:
         console.print("there is no PostgreSQL here: nothing was measured")
         return {"held": False}
     with postgres_server({}) as server, tempfile.TemporaryDirectory() as folder:
+        by_themselves = asyncio.run(ground(server.new_url(), partial(database_cpu, server)))
         results = [_measured_with(server, Path(folder), count, options, console) for count in options.instances]
     model, kept = model_of(results), list(promises(results, options.proxies))
     _show(console, results, options)
@@ -44,6 +54,38 @@ def run(options: Options) -> dict[str, Any]:
         "held": all(promise.held for promise in kept),
         "measured": [asdict(result) for result in results],
         "model": asdict(model),
+        "ground": asdict(by_themselves),
+        "options": asdict(options),
+        **_simulated(console, results, by_themselves, options),
+    }
+
+
+def simulate(kept: Path) -> dict[str, Any]:
+    """Simulate with what a run has kept (`--json`), and measure nothing."""
+    data = json.loads(kept.read_text())["instances"]
+    results = msgspec.convert(data["measured"], list[InstancesResult])
+    by_themselves, options = msgspec.convert(data["ground"], Ground), msgspec.convert(data["options"], Options)
+    return {"held": True, **_simulated(Console(width=160), results, by_themselves, options)}
+
+
+def _simulated(
+    console: Console, results: Sequence[InstancesResult], by_themselves: Ground, options: Options
+) -> dict[str, Any]:
+    """What the simulation says, if one instance was measured and another number: these say what things cost."""
+    if len(results) < 2 or results[0].instances != 1:
+        console.print("to simulate, one instance has to be measured and another number of them")
+        return {}
+    costs_of = Costs.of(results, by_themselves, options)
+    processors = os.cpu_count() or 1
+    compared = list(forecast.comparisons(costs_of, results, options, processors))
+    forecasts, limits = list(forecast.forecasts(costs_of)), list(forecast.limits(costs_of))
+    forecast.show(console, compared, forecasts, limits)
+    return {
+        "processors": processors,
+        "costs": asdict(costs_of),
+        "compared": [asdict(comparison) for comparison in compared],
+        "forecasts": [asdict(of) for of in forecasts],
+        "limits": [asdict(limit) for limit in limits],
     }
 
 
@@ -64,16 +106,16 @@ def model_of(results: Sequence[InstancesResult]) -> Model:
     )
 
 
-def costs(results: Sequence[InstancesResult], model: Model) -> Iterator[Costs]:
+def costs(results: Sequence[InstancesResult], model: Model) -> Iterator[ModelledCosts]:
     """What was measured, and the model for what was not."""
-    measured: Mapping[int, Costs] = {result.instances: _measured(result) for result in results}
+    measured: Mapping[int, ModelledCosts] = {result.instances: _measured(result) for result in results}
     for instances in sorted({*measured, *MODELLED}):
         yield measured.get(instances) or model.costs(instances)
 
 
-def _measured(result: InstancesResult) -> Costs:
+def _measured(result: InstancesResult) -> ModelledCosts:
     values = result.database_cpu * 1000, result.transactions, result.idle, result.connections
-    return Costs(result.instances, True, *values)  # noqa: FBT003  # as the field is named
+    return ModelledCosts(result.instances, True, *values)  # noqa: FBT003  # as the field is named
 
 
 def promises(results: Sequence[InstancesResult], proxies: int) -> Iterator[Promise]:
@@ -92,7 +134,7 @@ def promises(results: Sequence[InstancesResult], proxies: int) -> Iterator[Promi
 
 def quick(options: Options) -> Options:
     """A small run, to see that all of it works."""
-    return replace(options, instances=(1, 2), proxies=10, services=10, edits=3, writes=40)
+    return replace(options, instances=(1, 2), proxies=10, services=10, edits=3, writes=40, seconds=3)
 
 
 def _show(console: Console, results: Sequence[InstancesResult], options: Options) -> None:
@@ -117,7 +159,7 @@ def _show(console: Console, results: Sequence[InstancesResult], options: Options
     console.print(table)
 
 
-def _show_costs(console: Console, all_costs: Sequence[Costs]) -> None:
+def _show_costs(console: Console, all_costs: Sequence[ModelledCosts]) -> None:
     names = ["instances", "", "database ms of a write", "writes/s of a processor", "transactions of an edit"]
     names += ["idle: transactions/s", "connections"]
     table = Table(*names, title="what more instances cost", title_justify="left")

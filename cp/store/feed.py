@@ -59,10 +59,10 @@ async def follow(news: RevisionSignal, since: int, batch_after: BatchAfter) -> A
             batch = await batch_after(since)
         except Closed:
             break
-        if batch is None:
-            await news.after(edition)
-        else:
+        if batch is not None:
             since = batch.revision
             yield batch
+        # What was written after the store was read makes another edition: it need not be asked whether there is more.
+        await news.after(edition)
     if news.failure is not None:
         raise news.failure

@@ -75,7 +75,7 @@ class Contact:
             reader.outage = self._outage(reader.outage, error)
 
     def note_reader(self, reader: Reader) -> None:
-        """He asks, and so has what he was given before."""
+        """He asks, or is ready to, and so has what he was given before."""
         if reader.given_at == self.losses:
             outage, reader.outage = reader.outage, None
             self._tell_of_end(outage)

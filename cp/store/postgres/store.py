@@ -175,6 +175,7 @@ class PostgresStore:
         with self._contact.reading() as reader:
             async for batch in follow(self._news, since, partial(self._after, number=number, reader=reader)):
                 yield batch
+                self._contact.note_reader(reader)
 
     @property
     def outage(self) -> str:
