@@ -31,7 +31,6 @@ _FEW: Final = 3
 _MOST_ROWS: Final = 12
 _MOST_NAMES: Final = 12
 _CONNECTIONS: Final = frozenset({"tcp", "tls"})
-_SHORTEST_LIST: Final = 2
 _STANDING: Final = MappingProxyType(
     {
         "Refused": "The proxy refuses a part of what it was sent",
