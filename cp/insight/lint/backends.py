@@ -37,7 +37,7 @@ def backends(survey: MeshSurvey) -> Iterator[Finding]:
     """Backends and mirrors of routes that lead nowhere."""
     called = _called_by_tag(survey)
     for kind in ROUTES:
-        for policy in _of_type(survey.world, kind):
+        for policy in survey.world.of_type(kind):
             for item in items(policy).to:
                 yield from _of_item(survey.world, policy, item, called)
 
@@ -51,7 +51,7 @@ def _called_by_tag(survey: MeshSurvey) -> tuple[Destination, ...]:
 def rewrites(survey: MeshSurvey) -> Iterator[Finding]:
     """`hostToBackendHostname` of routes of which no backend has a host name."""
     with_host = _rules_with_rewrite(survey)
-    for policy in _of_type(survey.world, HTTP_ROUTE) if with_host else ():
+    for policy in survey.world.of_type(HTTP_ROUTE) if with_host else ():
         for item in items(policy).to:
             for index, rule in enumerate(policy.data["to"][item.index].get("rules") or ()):
                 default = step(step(step(item.origin.path, "rules"), index), "default")
@@ -94,10 +94,6 @@ def _without_host(path: str) -> FindingReason:
         "and the host stays as the client wrote it"
     )
     return FindingReason("does-not-apply", text, path, "write `hostname` if they expect another host, or remove it")
-
-
-def _of_type(world: World, kind: str) -> Iterator[Resource]:
-    return (resource for resource in world if resource.type == kind)
 
 
 def _of_item(world: World, policy: Resource, item: PolicyItem, called: Iterable[Destination]) -> Iterator[Finding]:

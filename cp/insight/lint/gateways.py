@@ -43,7 +43,7 @@ _BY_TAGS: Final = frozenset({"MeshSubset", "MeshService", "MeshServiceSubset"})
 
 def listeners(survey: MeshSurvey) -> Iterator[Finding]:
     """Listeners that are not served, with the reason, and certificates that clients will not believe."""
-    for gateway in _gateways(survey):
+    for gateway in survey.world.of_type(GATEWAY):
         yield from _not_served(survey.world, gateway)
         for port in served_gateway(survey.world, gateway).ports:
             for listener in port.listeners:
@@ -58,7 +58,7 @@ def unreachable(survey: MeshSurvey) -> Iterator[Finding]:
             alike = gateways_alike(survey.world, proxy.dataplane)
             selecting |= set(alike)
             yield from _of_proxy(proxy.dataplane, alike)
-    for gateway in _gateways(survey):
+    for gateway in survey.world.of_type(GATEWAY):
         if gateway not in selecting and gateway.mesh in survey.meshes:
             text = "configures no Dataplane, so nobody can reach its listeners"
             hint = "compare `selectors` with the tags under `networking.gateway` of Dataplanes of the type BUILTIN"
@@ -125,10 +125,6 @@ def ports(survey: MeshSurvey) -> Iterator[Finding]:
                 yield finding_about(dataplane, _of_two(owner, address))
             if address == admin_address(dataplane):
                 yield finding_about(dataplane, _of_admin(address))
-
-
-def _gateways(survey: MeshSurvey) -> Iterator[Resource]:
-    return (resource for resource in survey.world if resource.type == GATEWAY)
 
 
 def _not_served(world: World, gateway: Resource) -> Iterator[Finding]:

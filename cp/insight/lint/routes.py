@@ -57,8 +57,8 @@ def unreachable(survey: MeshSurvey) -> Iterator[Finding]:
 
 def repeated(survey: MeshSurvey) -> Iterator[Finding]:
     """Rules with the matches of an earlier rule of the same item: of the two the first counts."""
-    for policy in survey.world:
-        for item in items(policy).to if policy.type == HTTP_ROUTE else ():
+    for policy in survey.world.of_type(HTTP_ROUTE):
+        for item in items(policy).to:
             rules = policy.data["to"][item.index].get("rules") or []
             for index, first in _repeats(rules):
                 path = step(step(item.origin.path, "rules"), index)

@@ -71,7 +71,7 @@ class MeshSurvey:
         self.world = world
         self.policies: Mapping[str, Policy[Any]] = {policy.kind.name: policy for policy in policies}
         self._compiler = self._new_compiler(policies)
-        dataplanes = checked(_of_type(world, _DATAPLANE), checkpoint)
+        dataplanes = checked(world.of_type(_DATAPLANE), checkpoint)
         compiled = {dataplane.key: self._compiler.proxy_or_failure(world, dataplane) for dataplane in dataplanes}
         self.proxies: tuple[CompiledProxy, ...] = tuple(
             proxy for proxy in compiled.values() if isinstance(proxy, CompiledProxy)
@@ -408,10 +408,6 @@ def items_of(policy: Resource) -> tuple[PolicyItem, ...]:
     by_part: PolicyItems = items(policy)
     rules = by_part.rules if by_part.rules and by_part.rules[0].origin.part == "rules" else ()
     return (*by_part.to, *by_part.from_, *rules, *by_part.default)
-
-
-def _of_type(world: World, type_: str) -> Iterator[Resource]:
-    return (resource for resource in world if resource.type == type_)
 
 
 def _has_listeners(proxy: CompiledProxy) -> bool:
