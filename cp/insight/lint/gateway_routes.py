@@ -54,13 +54,13 @@ def is_for_gateways(policy: Resource) -> bool:
 
 def selected_listeners(survey: MeshSurvey, policy: Resource) -> list[tuple[ServedPort, ServedListener]]:
     """The listeners that a policy selects, and that are served."""
-    selected: list[tuple[ServedPort, ServedListener]] = []
-    for gateway, result in survey.gateways.items():
-        indexes = survey.listeners_of(policy, gateway)
-        selected += [
-            (port, listener) for port in result.served.ports for listener in port.listeners if listener.index in indexes
-        ]
-    return selected
+    return [
+        (port, listener)
+        for gateway, indexes in survey.selected_listeners.get(policy, {}).items()
+        for port in survey.gateways[gateway].served.ports
+        for listener in port.listeners
+        if listener.index in indexes
+    ]
 
 
 def fitting_listeners(policy: Resource, listeners: Iterable[tuple[ServedPort, ServedListener]]) -> list[ServedListener]:

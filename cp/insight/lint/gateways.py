@@ -6,7 +6,7 @@ listeners, so one of them is looked at.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from cp.identity.authority import expiry_of
@@ -98,15 +98,10 @@ def hostnames(survey: MeshSurvey) -> Iterator[Finding]:
 
 def preferred(survey: MeshSurvey) -> Iterator[Finding]:
     """Policies that select builtin gateways by tags, and not by their MeshGateway."""
-    for policy in survey.world:
-        kind = survey.policies.get(policy.type)
-        top = None if kind is None else top_of(policy)
-        if kind is None or top is None or top.kind not in _BY_TAGS:
-            continue
-        if GATEWAY in (*kind.targets.top, *kind.targets.top_system):
-            gateway = next(_gateways_selected(survey, policy), None)
-            if gateway is not None:
-                yield finding_about(policy, _prefer_gateway(survey, policy, top.kind, gateway))
+    for policy, gateway in _first_gateways(survey).items():
+        targets, kind = survey.policies[policy.type].targets, top_of(policy).kind
+        if kind in _BY_TAGS and GATEWAY in (*targets.top, *targets.top_system):
+            yield finding_about(policy, _prefer_gateway(survey, policy, kind, gateway))
 
 
 def ports(survey: MeshSurvey) -> Iterator[Finding]:
@@ -226,9 +221,14 @@ def _selects_others(survey: MeshSurvey, policy: Resource) -> bool:
     )
 
 
-def _gateways_selected(survey: MeshSurvey, policy: Resource) -> Iterator[Resource]:
+def _first_gateways(survey: MeshSurvey) -> Mapping[Resource, Resource]:
+    """The policies that select a builtin gateway, each with the first MeshGateway of which it selects a proxy."""
+    gateways: dict[Resource, Resource] = {}
     for proxy in survey.proxies:
-        matched = match(survey.world, proxy.dataplane).get(policy.type, ())
         gateway = gateway_of(survey.world, proxy.dataplane)
-        if gateway is not None and any(matched_policy.policy is policy for matched_policy in matched):
-            yield gateway
+        if gateway is not None:
+            of_kinds = match(survey.world, proxy.dataplane).values()
+            gateways |= {
+                matched.policy: gateway for of_kind in of_kinds for matched in of_kind if matched.policy not in gateways
+            }
+    return gateways

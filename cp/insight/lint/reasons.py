@@ -66,7 +66,7 @@ class _Rivals:
 
 def reason(survey: MeshSurvey, item: PolicyItem, *, as_whole: bool) -> FindingReason:
     """Why an item has no effect. `as_whole` says that its policy as a whole has none."""
-    decisions = survey.decisions_of.get(item, ())
+    decisions = survey.effects.decisions_of.get(item, ())
     if part := _part_without_mtls(survey.world, item):
         return FindingReason("mtls-off", part.sentence, part.path or item.policy.kind.root, part.hint)
     if decisions:
@@ -391,7 +391,7 @@ def _why_no_route(survey: MeshSurvey, item: PolicyItem) -> tuple[str, str]:
     if blocked:
         why = blocked_reason(blocked[0].item, blocked)
         return why.text, why.hint
-    if not any(route.key in survey.effective for route in routes):
+    if not any(route.key in survey.effects.effective for route in routes):
         return "the route itself has no effect", "see what is said of the route"
     return (
         "it is for a service that is not called from there",

@@ -70,7 +70,7 @@ def blocked(survey: MeshSurvey) -> Iterator[Finding]:
     """Items of routes that decide nothing for a destination, of routes that have an effect elsewhere."""
     for blocked_item in survey.blocked:
         policy = blocked_item.item.policy
-        if policy in survey.judged_set and policy.key in survey.effective:
+        if policy in survey.judged_set and policy.key in survey.effects.effective:
             yield finding_about(policy, blocked_reason(blocked_item.item, [blocked_item]))
 
 

@@ -60,7 +60,7 @@ def _meant(world: World, item: PolicyItem, name: str) -> str:
 
 def _is_judged(survey: MeshSurvey, item: PolicyItem) -> bool:
     """Whether the item has no effect, so that another rule gives the reason."""
-    return item.policy in survey.judged_set and item_of(item.origin) not in survey.effective_items
+    return item.policy in survey.judged_set and item_of(item.origin) not in survey.effects.effective_items
 
 
 def destination_name(destination: Destination) -> str:

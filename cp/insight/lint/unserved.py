@@ -51,7 +51,7 @@ def unserved(survey: MeshSurvey, findings: Iterable[Finding]) -> Iterator[Findin
     silent = _silent_items(survey, findings)
     changing = _quickly_found_changing(survey, {policy.key for policy in silent})
     for policy, items in checked(silent.items(), survey.checkpoint):
-        if policy.key not in changing and survey.is_served_the_same_without(policy):
+        if policy.key not in changing and survey.recompilation.is_served_the_same_without(policy):
             yield from (finding_about(policy, _reason(item)) for item in items)
 
 
@@ -62,7 +62,7 @@ def _silent_items(survey: MeshSurvey, findings: Iterable[Finding]) -> _SilentIte
         if finding.code not in _NOT_ABOUT_EFFECTS:
             is_about_policy = finding.message.startswith(NO_EFFECT)
             paths.setdefault(finding.resource, []).append("" if is_about_policy else finding.path)
-    policies = (policy for policy in survey.judged if policy.key in survey.effective)
+    policies = (policy for policy in survey.judged if policy.key in survey.effects.effective)
     silent = {policy: tuple(_untold(policy, paths.get(policy.key, ()))) for policy in policies}
     return {policy: items for policy, items in silent.items() if items}
 
