@@ -7,8 +7,8 @@ from typing import Any, Final, TypeAlias
 
 from cp.insight.lint.codes import FindingReason, finding_about
 from cp.insight.lint.survey import MeshSurvey
-from cp.insight.lint.targets import destination_name
 from cp.insight.lint.walk import HTTP_ROUTE, ROUTES, TCP_ROUTE
+from cp.insight.lint.wording import destination_name
 from cp.model.names import Destination, Identity
 from cp.model.paths import step
 from cp.model.target import BackendRef

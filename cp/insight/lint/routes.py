@@ -10,9 +10,9 @@ from typing import Any, Final, TypeAlias
 from cp.insight.lint.codes import FindingReason, finding_about
 from cp.insight.lint.decisions import RouteTableDecision
 from cp.insight.lint.gateway_decisions import GatewayTableDecision
-from cp.insight.lint.reasons import blocked_reason, origin_name
 from cp.insight.lint.survey import MeshSurvey
 from cp.insight.lint.walk import HTTP_ROUTE
+from cp.insight.lint.wording import origin_name
 from cp.model.names import Key
 from cp.model.paths import step
 from cp.model.violation import Finding
@@ -64,14 +64,6 @@ def repeated(survey: MeshSurvey) -> Iterator[Finding]:
                 path = step(step(item.origin.path, "rules"), index)
                 text = f"rules[{first}] has the same matches and counts, field by field"
                 yield finding_about(policy, FindingReason("unreachable-route", text, path, "make one rule of the two"))
-
-
-def blocked(survey: MeshSurvey) -> Iterator[Finding]:
-    """Items of routes that decide nothing for a destination, of routes that have an effect elsewhere."""
-    for blocked_item in survey.blocked:
-        policy = blocked_item.item.policy
-        if policy in survey.judged_set and policy.key in survey.effects.effective:
-            yield finding_about(policy, blocked_reason(blocked_item.item, [blocked_item]))
 
 
 def covers(first: Match, second: Match) -> bool:

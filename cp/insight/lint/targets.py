@@ -63,11 +63,6 @@ def _is_judged(survey: MeshSurvey, item: PolicyItem) -> bool:
     return item.policy in survey.judged_set and item_of(item.origin) not in survey.effects.effective_items
 
 
-def destination_name(destination: Destination) -> str:
-    identity = destination.identity
-    return f"the service {destination.service}" if identity is None else f"{identity.type} {identity.name}"
-
-
 def _section(resources: Iterable[Resource], to: ItemReference, path: str) -> FindingReason | None:
     if any(section_meant(candidate, to) is not None for candidate in resources):
         return None

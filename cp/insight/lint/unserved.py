@@ -101,12 +101,10 @@ def _owners_of_rows(decision: RouteTableDecision | GatewayTableDecision) -> set[
 
 def _is_change(policy: Policy[Any], decision: AnyDecision, key: Key) -> bool:
     """Whether what comes of one decision would surely be served differently without a policy."""
-    if isinstance(decision, DestinationDecision):
+    if isinstance(decision, DestinationDecision | AdmissionDecision):
         return decision.differs_without(lambda item: item.policy.key == key)
     if isinstance(decision, GatewayDecision):
         return decision.is_built_differently_without(lambda item: item.policy.key == key)
-    if isinstance(decision, AdmissionDecision):
-        return decision.differs_without(lambda item: item.policy.key == key)
     if isinstance(decision, GatewayTableDecision):
         return False
     # How callers speak with an inbound may be what would be so without the policy.
