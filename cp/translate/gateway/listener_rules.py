@@ -103,7 +103,7 @@ class RulesOfListeners:
         of_calls = rules.among(known | (rules.keys() - routes.keys()))
         policies = tuple(tuple(match.policy for match in kind_rules.matched) for kind_rules in of_calls.values())
         http_routes, tcp_routes = (self._routes(rules, protocol) for protocol in (Protocol.HTTP, Protocol.TCP))
-        outbounds, limits = rules.legacy.on_calls
+        outbounds, limits = rules.legacy.policies_of_calls
         legacy = (*(match.policy for match in outbounds), *(limit for _, limit in limits))
         return ListenerRules(rules, of_calls, (*policies, legacy), http_routes, tcp_routes)
 
