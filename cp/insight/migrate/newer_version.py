@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from cp.insight.migrate.facts import MeshFacts
-from cp.insight.migrate.translation import Translation, checked
+from cp.insight.migrate.translation import Translation, valid_or_kept
 from cp.model.document import Document
 from cp.model.paths import step
 from cp.resources.resource import Resource
@@ -197,7 +197,7 @@ def rewrites(facts: MeshFacts) -> Iterator[Translation]:
         if policies:
             documents = tuple(_with_rules(policy.document) for policy in policies)
             origins = {document.key: document.key for document in documents}
-            yield checked(facts, Translation(kind.name, policies, documents, origins))
+            yield valid_or_kept(facts, Translation(kind.name, policies, documents, origins))
 
 
 def _is_for_all(policy: Resource) -> bool:

@@ -78,7 +78,7 @@ def _of_kinds(facts: MeshFacts) -> Iterator[Translation]:
     for kind in facts.world.kinds.values():
         policies = tuple(facts.world.table(kind.name, facts.mesh)) if kind.name in LEGACY_POLICIES else ()
         if policies:
-            yield checked(facts, _translation(facts, kind, policies))
+            yield valid_or_kept(facts, _translation(facts, kind, policies))
 
 
 def _translation(facts: MeshFacts, kind: Kind, policies: tuple[Resource, ...]) -> Translation:
@@ -160,7 +160,7 @@ def _kinds_of(facts: MeshFacts, policies: Sequence[Resource]) -> list[str]:
     return list(dict.fromkeys(conf.kind for conf in confs))
 
 
-def checked(facts: MeshFacts, translation: Translation) -> Translation:
+def valid_or_kept(facts: MeshFacts, translation: Translation) -> Translation:
     """The translation, unless a document in it is not valid: then the legacy policies stay."""
     for document in translation.documents:
         faults = [
