@@ -7,7 +7,6 @@ from typing import Any, Final, TypeAlias
 
 from cp.insight.lint.codes import FindingReason, finding_about
 from cp.insight.lint.survey import MeshSurvey
-from cp.insight.lint.walk import HTTP_ROUTE, ROUTES, TCP_ROUTE
 from cp.insight.lint.wording import destination_name
 from cp.model.names import Destination, Identity
 from cp.model.paths import step
@@ -15,6 +14,7 @@ from cp.model.target import BackendRef
 from cp.model.violation import Finding
 from cp.resources.dataplane import PROTOCOL_TAG, SERVICE_TAG
 from cp.resources.resource import Resource
+from cp.resources.targets import HTTP_ROUTE, ROUTE_KINDS, TCP_ROUTE
 from cp.resources.world import World
 from cp.rules import PolicyItem
 from cp.rules.item_index import resources_meant, section_meant
@@ -36,7 +36,7 @@ _RuleKey: TypeAlias = tuple[Identity, str]
 def backends(survey: MeshSurvey) -> Iterator[Finding]:
     """Backends and mirrors of routes that lead nowhere."""
     called = _called_by_tag(survey)
-    for kind in ROUTES:
+    for kind in ROUTE_KINDS:
         for policy in survey.world.of_type(kind):
             for item in items(policy).to:
                 yield from _of_item(survey.world, policy, item, called)

@@ -20,13 +20,12 @@ from cp.insight.lint.gateway_routes import (
     selected_listeners,
 )
 from cp.insight.lint.survey import MeshSurvey, items_of
-from cp.insight.lint.walk import HTTP_ROUTE
 from cp.model.hosts import ANY_HOST
 from cp.model.paths import step
 from cp.model.violation import Finding
 from cp.resources.addresses import Address, address_of, admin_address
 from cp.resources.resource import Resource
-from cp.resources.targets import GATEWAY
+from cp.resources.targets import GATEWAY, HTTP_ROUTE, TCP_ROUTE
 from cp.resources.world import World
 from cp.rules.matching import match, top_of
 from cp.rules.matching.profile import gateway_of, gateways_alike
@@ -196,7 +195,7 @@ def _of_admin(address: Address) -> FindingReason:
 
 def _no_routes(port: ServedPort, listener: ServedListener) -> FindingReason:
     effect = "every request is answered with 404" if port.is_http else "every connection is closed"
-    kind = HTTP_ROUTE if port.is_http else "MeshTCPRoute"
+    kind = HTTP_ROUTE if port.is_http else TCP_ROUTE
     hint = f"write a {kind} with this MeshGateway as its `targetRef`, and compare its `tags` and `hostnames`"
     return FindingReason("no-routes", f"has no route: {effect}", step("conf.listeners", listener.index), hint)
 

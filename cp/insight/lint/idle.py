@@ -15,9 +15,9 @@ from cp.insight.lint.survey import MeshSurvey, items_of
 from cp.model.names import Key
 from cp.model.violation import Finding
 from cp.resources.resource import Resource
+from cp.resources.targets import ROUTE_KINDS
 from cp.rules import PolicyItem
 from cp.rules.matching import is_shadow, top_of
-from cp.rules.targets import ROUTES
 from cp.translate.effective import has_hook
 
 _REMOVE: Final = "remove it"
@@ -83,8 +83,8 @@ def _asks(survey: MeshSurvey, item: PolicyItem) -> bool:
 
 def _is_the_only_route(item: PolicyItem, all_items: Iterable[PolicyItem]) -> bool:
     """A policy that names a route in `to` is not for services by tag: without that item the others would be."""
-    return item.target.kind in ROUTES and not any(
-        candidate.target.kind in ROUTES for candidate in all_items if candidate is not item
+    return item.target.kind in ROUTE_KINDS and not any(
+        candidate.target.kind in ROUTE_KINDS for candidate in all_items if candidate is not item
     )
 
 

@@ -11,11 +11,12 @@ from typing import Any, Final
 
 from cp.insight.enforcement import decides_reach
 from cp.insight.gateways import gateway_parts
-from cp.insight.lint.walk import PASSTHROUGH, ROUTES
+from cp.insight.lint.walk import PASSTHROUGH
 from cp.model.checkpoint import Checkpoint, checked
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.resources.resource import Resource
+from cp.resources.targets import ROUTE_KINDS
 from cp.resources.world import World
 from cp.rules import PolicyItem
 from cp.rules.matching import match
@@ -24,7 +25,7 @@ from cp.translate.effective import Effective
 from cp.translate.packing import TYPES
 from cp.translate.view.proxies import outbounds
 
-_NOT_CONFS: Final = frozenset({*ROUTES, PASSTHROUGH})
+_NOT_CONFS: Final = frozenset({*ROUTE_KINDS, PASSTHROUGH})
 """Kinds of which it counts what they shape: a route table, or what passes through a proxy."""
 
 

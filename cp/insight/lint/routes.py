@@ -11,12 +11,12 @@ from cp.insight.lint.codes import FindingReason, finding_about
 from cp.insight.lint.decisions import RouteTableDecision
 from cp.insight.lint.gateway_decisions import GatewayTableDecision
 from cp.insight.lint.survey import MeshSurvey
-from cp.insight.lint.walk import HTTP_ROUTE
 from cp.insight.lint.wording import origin_name
 from cp.model.names import Key
 from cp.model.paths import step
 from cp.model.violation import Finding
 from cp.resources.resource import Resource
+from cp.resources.targets import HTTP_ROUTE
 from cp.rules import RouteRule, by_specificity
 from cp.rules.items import items
 

@@ -12,12 +12,12 @@ from cp.insight.lint.targets import missing
 from cp.model.names import Destination, Identity
 from cp.model.paths import step
 from cp.resources.resource import Resource
-from cp.resources.targets import GATEWAY
+from cp.resources.targets import GATEWAY, ROUTE_KINDS
 from cp.rules import PolicyItem
 from cp.rules.item_index import names_route_at_top, resources_meant
 from cp.rules.items import reference
 from cp.rules.matching import top_of
-from cp.rules.targets import ROUTES, TargetTables
+from cp.rules.targets import TargetTables
 
 
 def of_target(survey: MeshSurvey, item: PolicyItem) -> FindingReason:
@@ -27,7 +27,7 @@ def of_target(survey: MeshSurvey, item: PolicyItem) -> FindingReason:
         return lacks
     count = survey.selected[item.policy]
     whom = f"none of the {count} proxies that it selects" if count > 1 else "the proxy that it selects"
-    if item.target.kind in ROUTES:
+    if item.target.kind in ROUTE_KINDS:
         verb = "has" if count > 1 else "does not have"
         why, hint = _why_no_route(survey, item)
         text = f"{whom} {verb} {item.target.kind} {item.target.name or 'with these labels'}: {why}"
@@ -50,7 +50,7 @@ def _for_real_services_alone(survey: MeshSurvey, item: PolicyItem, path: str) ->
     if names_route_at_top(item.policy):
         return _of_route_at_top(item)
     targets = (item_of_to.target for item_of_to in items_of(item.policy) if item_of_to.origin.part == "to")
-    routes = [target for target in targets if target.kind in ROUTES]
+    routes = [target for target in targets if target.kind in ROUTE_KINDS]
     tagged = [destination.service for destination in _called(survey, item.policy) if not destination.is_real]
     if not routes or not any(item.target.kind == "Mesh" or service == item.target.name for service in tagged):
         return None

@@ -27,13 +27,13 @@ from cp.insight.lint.decisions import (
 )
 from cp.insight.lint.gateway_decisions import GatewayDecision, GatewayTableDecision
 from cp.insight.lint.survey import MeshSurvey, items_of
-from cp.insight.lint.walk import HTTP_ROUTE
 from cp.insight.meaning import has_meaning
 from cp.model.checkpoint import checked
 from cp.model.names import Key
 from cp.model.violation import Finding
 from cp.policies import Policy
 from cp.resources.resource import Resource
+from cp.resources.targets import HTTP_ROUTE
 from cp.rules import PolicyItem
 from cp.rules.merging import MergedField
 from cp.translate.effective import has_hook

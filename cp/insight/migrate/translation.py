@@ -24,6 +24,7 @@ from cp.resources.engine import FIELD as ENGINE
 from cp.resources.kinds import Kind, LegacySide
 from cp.resources.parse import parse
 from cp.resources.resource import Resource
+from cp.resources.targets import ROUTE_KINDS
 from cp.rules.legacy.limits import is_for_service_outside
 from cp.rules.legacy.selectors import selectors_of
 
@@ -150,7 +151,7 @@ def _drafts(facts: MeshFacts, kind: Kind, policies: Sequence[Resource]) -> tuple
     choices = outbound_choices(policies, facts.carried)
     drafts: list[PolicyDraft] = []
     for to in outbounds.kinds_of(facts, choices):
-        write = routes.drafts if to in outbounds.ROUTES else outbounds.drafts
+        write = routes.drafts if to in ROUTE_KINDS else outbounds.drafts
         drafts += write(facts, to, choices)
     return drafts, list(routes.notes(choices)) if kind.name == "TrafficRoute" else []
 
