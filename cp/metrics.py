@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from platform import python_version
 from time import monotonic
-from typing import Final, TypeAlias
+from typing import Final
 
 from prometheus_client import (
     CollectorRegistry,
@@ -28,8 +28,6 @@ from prometheus_client.registry import Collector
 from cp.version import VERSION
 
 _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
-
-LabelValues: TypeAlias = str | tuple[str, ...]
 
 Values = float | Mapping[str, float] | Mapping[tuple[str, ...], float]
 """One number, or one for each value of a label, or for each set of values of several labels."""

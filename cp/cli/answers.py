@@ -58,8 +58,6 @@ _DELIVERY: Final = (
 )
 _TOKEN: Final = _object("a token", ("token", "text", "the token"))
 _KEY: Final = _object("a key", ("key", "text", "the key, in PEM"))
-_ITEMS: Final = ("items", "list", "the resources")
-_NEXT: Final = ("next", "text or null", "the URL of the next page")
 _CONTROL_PLANE: Final = _object(
     "a control plane", ("name", "text", "its name"), ("address", "text", "the URL of its HTTP API")
 )

@@ -8,10 +8,11 @@ from typing import Annotated, Any, Final
 import typer
 
 from cp.cli.connection import ApiConnection
-from cp.cli.explained import TextWidth, lines
+from cp.cli.explained import lines
 from cp.cli.options import Mesh, Offline, TableFormat, TableOutput, Variables
 from cp.cli.output import print_data
 from cp.cli.tables import terminal_width
+from cp.cli.text_sections import TextWidth
 from cp.cli.worlds import dataplane_named, world_of
 from cp.client.problem import Problem
 from cp.model.names import DEFAULT_MESH, Key

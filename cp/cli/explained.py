@@ -5,33 +5,19 @@ The text is made from the JSON data of the API, so that it is the same for files
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import groupby, zip_longest
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
-from cp.cli.tables import narrowed, row_lines
+from cp.cli.explained_values import access_lines, limit_lines, location, value_lines
+from cp.cli.text_sections import BAD, CHOSEN, PLAIN, STRONG, WEAK, TextLine, TextWidth, columns, section
 
 Data = Mapping[str, Any]
+_Section: TypeAlias = tuple[str, Iterable[TextLine]]
 
-PLAIN: Final = ""
-STRONG: Final = "bold"
-CHOSEN: Final = "bold green"
-WEAK: Final = "dim"
-BAD: Final = "bold red"
-
-_GAP: Final = "  "
-_LAST_CELL: Final = 3
-"""The last cell of a row gets at least one part in so many of the width."""
-
-_NARROWEST: Final = 20
 _FEW: Final = 3
 _MOST_ROWS: Final = 12
-_MOST_NAMES: Final = 12
 _CONNECTIONS: Final = frozenset({"tcp", "tls"})
-_SHORTEST_LIST: Final = 2
 _STANDING: Final = MappingProxyType(
     {
         "Refused": "The proxy refuses a part of what it was sent",
@@ -42,55 +28,46 @@ _STANDING: Final = MappingProxyType(
 """The states of a connected proxy that may do something else than what is explained."""
 
 
-@dataclass(frozen=True, slots=True)
-class TextLine:
-    """One line, with the style that it has on a terminal."""
-
-    cells: tuple[str, ...]
-    style: str = PLAIN
-
-
-@dataclass(frozen=True, slots=True)
-class TextWidth:
-    """How wide lines are, and whether names that are too long for a column are cut."""
-
-    columns: int
-    cuts: bool = False
-
-
 def lines(data: Data, width: TextWidth) -> Iterator[tuple[str, str]]:
-    """Every line of an explanation, with its style. Tables are at most so wide."""
+    """Every line of an explanation, with its style."""
     yield f"{data['proxy']['name']}: {_call_text(data)}", STRONG
     yield "", PLAIN
-    yield from _columns(_summary(data), width)
-    yield from _section(
-        "VALUES for clients of the gateway", _values((data["listener"] or {}).get("clients", [])), width
-    )
+    yield from columns(_summary(data), width)
+    for title, rows in (*_sections_of_call(data), *_sections_of_servers(data), *_sections_of_caveats(data)):
+        yield from section(title, rows, width)
+
+
+def _sections_of_call(data: Data) -> Iterator[_Section]:
+    """The routes that were tried, and the values that hold on the side of the caller."""
+    values, backends = data["values"], data["backends"]
+    yield "VALUES for clients of the gateway", value_lines((data["listener"] or {}).get("clients", []))
     if len(data["rows"]) > 1:
-        yield from _section("ROUTES, in the order in which they are tried", _rows(data["rows"]), width)
-    yield from _section(
-        "VALUES", _values([*data["values"], *_not_shown(data["values"], _shared_values(data["backends"]))]), width
-    )
-    for backend in _differing(data["backends"]):
-        yield from _section(
-            f"VALUES for {_service(backend)}", _values(_not_shown(data["values"], backend["values"])), width
-        )
+        yield "ROUTES, in the order in which they are tried", _rows(data["rows"])
+    yield "VALUES", value_lines([*values, *_not_shown(values, _shared_values(backends))])
+    for backend in _differing(backends):
+        yield f"VALUES for {_service(backend)}", value_lines(_not_shown(values, backend["values"]))
+
+
+def _sections_of_servers(data: Data) -> Iterator[_Section]:
+    """What holds on the side of those that are called, and what both sides come to."""
     for server in data["servers"][:_MOST_ROWS]:
-        yield from _section(f"VALUES at {_servers(server['servers'])}", _values(_written(server["values"])), width)
+        yield f"VALUES at {_servers(server['servers'])}", value_lines(_written(server["values"]))
     for access in data["access"][:_MOST_ROWS]:
-        yield from _section(f"ACCESS to {_servers(access['servers'])}", _access(access), width)
+        yield f"ACCESS to {_servers(access['servers'])}", access_lines(access)
     if len(data["access"]) > _MOST_ROWS:
-        yield from _section(
-            f"ACCESS to others: {len(data['access']) - _MOST_ROWS} more answers", [TextLine(("…",))], width
-        )
+        yield f"ACCESS to others: {len(data['access']) - _MOST_ROWS} more answers", [TextLine(("…",))]
     for hop in data["hops"]:
         client = "CLIENT" if data["listener"] is None else "GATEWAY"
-        yield from _section(f"LIMITS on the way to {_servers(hop['servers'])}", _limits(hop["limits"], client), width)
-    yield from _section("NOT IN SYNC", _not_in_sync(data), width)
-    yield from _section("GOING ON", (TextLine((text,)) for text in filter(None, [data.get("rollout")])), width)
-    yield from _section("GOING ON with mTLS", (TextLine((text,)) for text in data.get("moves", ())), width)
-    yield from _section("NOT KNOWN", (TextLine((text,), BAD) for text in data.get("notKnown", ())), width)
-    yield from _section("NOT ENFORCED", (TextLine((text,), BAD) for text in data["notEnforced"]), width)
+        yield f"LIMITS on the way to {_servers(hop['servers'])}", limit_lines(hop["limits"], client)
+
+
+def _sections_of_caveats(data: Data) -> Iterator[_Section]:
+    """Why the proxy may do something else than what is explained."""
+    yield "NOT IN SYNC", _not_in_sync(data)
+    yield "GOING ON", [TextLine((text,)) for text in filter(None, [data.get("rollout")])]
+    yield "GOING ON with mTLS", [TextLine((text,)) for text in data.get("moves", ())]
+    yield "NOT KNOWN", [TextLine((text,), BAD) for text in data.get("notKnown", ())]
+    yield "NOT ENFORCED", [TextLine((text,), BAD) for text in data["notEnforced"]]
 
 
 def _not_in_sync(data: Data) -> Iterator[TextLine]:
@@ -114,29 +91,6 @@ def _call_text(data: Data) -> str:
         if call["host"]
         else f"{call['method']} {call['path']}"
     )
-
-
-def _section(title: str, rows: Iterable[TextLine], width: TextWidth) -> Iterator[tuple[str, str]]:
-    section_rows = list(rows)
-    if section_rows:
-        yield "", PLAIN
-        yield title, STRONG
-        yield from _columns(section_rows, width)
-
-
-def _columns(rows: Iterable[TextLine], width: TextWidth) -> Iterator[tuple[str, str]]:
-    """Rows as lines of at most so many characters. The last cell gets the rest of the width."""
-    everything = list(rows)
-    room = width.columns - len(_GAP)
-    wide = list(zip_longest(*(row.cells[:-1] for row in everything), fillvalue=""))
-    gaps = len(_GAP) * len(wide)
-    before_last = min(room - room // _LAST_CELL, room - gaps - _NARROWEST)
-    widths = narrowed([max(map(len, column)) for column in wide], before_last)
-    for row in everything:
-        widths_before = widths[: len(row.cells) - 1]
-        last = max(room - sum(widths_before) - len(_GAP) * len(widths_before), _NARROWEST)
-        for line in row_lines(row.cells, [*widths_before, last], _GAP, cuts=width.cuts):
-            yield f"{_GAP}{line}".rstrip(), row.style
 
 
 def _summary(data: Data) -> Iterator[TextLine]:
@@ -196,24 +150,28 @@ def _other_routes(row: Data) -> str:
 
 
 def _end(data: Data) -> Iterator[TextLine]:
-    reply, forward = data["outcome"]["reply"], data["outcome"]["forward"]
-    if reply is not None and _is_unmatched(data):
-        yield TextLine(("answers", str(reply["status"])), BAD)
+    """The answer of the proxy itself, or how and where the call goes on."""
+    outcome, forward = data["outcome"], data["outcome"]["forward"]
+    if outcome["reply"] is not None:
+        yield _answer(outcome["reply"], is_unmatched=_is_unmatched(data))
         return
-    if reply is not None:
-        to = f" to {reply['location']}" if reply["location"] else ""
-        text = reply["body"] or reply["reason"]
-        if reply["status"] == 0:
-            yield TextLine(("answers", f"nothing, the connection is closed: {text}"), BAD)
-            return
-        yield TextLine(("answers", f"{reply['status']}{to}{'' if to else f': {text}'}"), PLAIN if to else BAD)
-        return
-    if forward["path"] != data["outcome"]["path"]:
+    if forward["path"] != outcome["path"]:
         yield TextLine(("asks for", forward["path"]))
-    if forward["host"] != (data["outcome"]["host"] or None) and data["outcome"]["path"]:
+    if forward["host"] != (outcome["host"] or None) and outcome["path"]:
         yield TextLine(("asks host", forward["host"] or "the name of the endpoint"))
     for backend in data["backends"]:
-        yield _backend(backend, alone=len(data["backends"]) == 1, is_http=bool(data["outcome"]["path"]))
+        yield _backend(backend, alone=len(data["backends"]) == 1, is_http=bool(outcome["path"]))
+
+
+def _answer(reply: Data, *, is_unmatched: bool) -> TextLine:
+    text = reply["body"] or reply["reason"]
+    if is_unmatched:
+        return TextLine(("answers", str(reply["status"])), BAD)
+    if reply["status"] == 0:
+        return TextLine(("answers", f"nothing, the connection is closed: {text}"), BAD)
+    if reply["location"]:
+        return TextLine(("answers", f"{reply['status']} to {reply['location']}"))
+    return TextLine(("answers", f"{reply['status']}: {text}"), BAD)
 
 
 def _is_unmatched(data: Data) -> bool:
@@ -264,7 +222,7 @@ def _row(row: Data) -> TextLine:
     of_nobody = "a patch's" if row["patched"] else "everything else"
     owner = of_nobody if row["owner"] is None else row["owner"]["name"]
     mark, style = ("►", CHOSEN) if row["taken"] else ("", WEAK)
-    return TextLine((mark, owner, _conditions(row), _location(row["place"]), row["why"]), style)
+    return TextLine((mark, owner, _conditions(row), location(row["place"]), row["why"]), style)
 
 
 def _conditions(row: Data) -> str:
@@ -280,94 +238,8 @@ def _condition(condition: Data) -> str:
     return f"{inverted}{condition['of']}{kind} {condition['wanted']}".rstrip()
 
 
-def _values(values: Sequence[Data]) -> Iterator[TextLine]:
-    heads = ("FIELD", "VALUE", "LEVEL", "SET BY", "WHERE")
-    ordered = sorted(values, key=lambda value: (_kind(value), value["said"]["level"] == "envoy"))
-    for at, (policy, fields) in enumerate(groupby(ordered, key=_kind)):
-        if at:
-            yield TextLine(("",))
-        yield TextLine((policy, *heads[1:]), STRONG)
-        for value in fields:
-            yield from _value(value)
-
-
-def _kind(value: Data) -> str:
-    return str(value["policy"])
-
-
-def _value(value: Data) -> Iterator[TextLine]:
-    setting, note = value["said"], value["note"]
-    shown = note if setting["value"] is None and note else _short(setting["value"])
-    remark = f" ({note})" if note and shown != note else ""
-    style = WEAK if setting["policy"] is None else PLAIN
-    yield TextLine(
-        (f"{_GAP}{value['path']}", shown, setting["level"], _setter(setting), f"{_location(setting)}{remark}".strip()),
-        style,
-    )
-    for overridden in value["over"]:
-        where = ", removed by ".join(part for part in (_location(overridden), _removed_by(overridden)) if part)
-        yield TextLine(
-            (f"{_GAP}{_GAP}instead of", _short(overridden["value"]), overridden["level"], _setter(overridden), where),
-            WEAK,
-        )
-
-
-def _access(access: Data) -> Iterator[TextLine]:
-    """Whether servers let a call in, and why."""
-    answer, permission = ("let in", PLAIN) if access["allowed"] else ("refused", BAD), access["decidedBy"]
-    yield TextLine((answer[0], _permission(permission) if permission else access["reason"]), answer[1])
-    if access["shadowDeniedBy"]:
-        yield TextLine(("logged", f"that it might be denied, as {_named(access['shadowDeniedBy'])} asks"))
-    yield TextLine(("spoken", f"{access['spoken']}: {access['spokenReason']}"))
-    mode = access["takenOrigin"]
-    yield TextLine(("taken", access["taken"] + (f", as {_named(mode)} says" if mode else "")))
-    for label, names in (("caller is", "callerNames"), ("expects", "expectedNames"), ("server is", "serverNames")):
-        if access[names]:
-            yield TextLine((label, _names(access[names])))
-
-
-def _permission(origin: Data) -> str:
-    verb = "denied" if origin["value"] == "deny" else "allowed"
-    return f"{verb} by {_named(origin)}"
-
-
-def _named(origin: Data) -> str:
-    place = f" ({_location(origin)})" if _location(origin) else ""
-    return f"{origin['policy']['type']} {_setter(origin)}{place}"
-
-
-def _names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    return f"{', '.join(names[:_MOST_NAMES])}{more}"
-
-
-def _removed_by(setting: Data) -> str:
-    null = setting.get("removedBy")
-    return "" if null is None else f"{_setter(null)} {_location(null)}".rstrip()
-
-
-def _setter(setting: Data) -> str:
-    if setting["policy"] is None:
-        return "a default" if setting["level"] == "built-in" else "nobody"
-    return f"{setting['policy']['name']} {setting['item']}"
-
-
-def _location(setting: Data | None) -> str:
-    return "" if setting is None or not setting["file"] else f"{setting['file']}:{setting['line']}"
-
-
 def _after_comma(setting: Data | None) -> str:
-    return f", {_location(setting)}" if _location(setting) else ""
-
-
-def _short(value: Any) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, str):
-        return value
-    if isinstance(value, list) and value and all(isinstance(element, str) for element in value):
-        return ", ".join(value)
-    return json.dumps(value, ensure_ascii=False)
+    return f", {location(setting)}" if location(setting) else ""
 
 
 def _shared_values(backends: Sequence[Data]) -> list[Data]:
@@ -396,29 +268,3 @@ def _servers(names: Sequence[str]) -> str:
         return "servers that are no proxies of this mesh"
     more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
     return f"{', '.join(names[:_FEW])}{more}"
-
-
-def _limits(limits: Sequence[Data], client: str) -> Iterator[TextLine]:
-    """The limits of both sides for each subject, and which is reached first."""
-    subjects = [
-        subject
-        for subject, subject_limits in groupby(limits, key=_subject)
-        if any(limit["seconds"] > 0 for limit in subject_limits)
-    ]
-    if subjects:
-        yield TextLine(("", client, "SERVER"), STRONG)
-    for subject in subjects:
-        subject_limits = [limit for limit in limits if limit["of"] == subject]
-        yield TextLine((subject, _side(subject_limits, "client"), _side(subject_limits, "server")))
-
-
-def _subject(limit: Data) -> str:
-    return str(limit["of"])
-
-
-def _side(limits: Iterable[Data], side: str) -> str:
-    own_limits = [limit for limit in limits if limit["side"] == side and limit["seconds"] > 0]
-    if not own_limits:
-        return "no limit"
-    least = min(own_limits, key=lambda limit: float(limit["seconds"]))
-    return f"{least['said']['value']}{' ◄ binding' if least['binding'] else ''}"

@@ -57,7 +57,7 @@ class Dashboard:
         return tuple(panel for row in self.rows for panel in row.panels)
 
 
-def panel(  # what a panel is
+def panel(
     title: str,
     description: str,
     unit: Unit,

@@ -250,11 +250,6 @@ class Policy(Generic[Conf]):
         return self.targets.http_route
 
     @property
-    def tcp_route_fields(self) -> tuple[str, ...]:
-        """The same for a TCP route."""
-        return self.targets.tcp_route
-
-    @property
     def is_for_captured_calls(self) -> bool:
         """Whether it is about calls for none of a proxy's destinations, and does nothing where none are redirected."""
         return type(self).capture is not Policy.capture

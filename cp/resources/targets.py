@@ -18,7 +18,8 @@ from cp.resources.spec import PolicySpec
 HTTP_ROUTE: Final = "MeshHTTPRoute"
 TCP_ROUTE: Final = "MeshTCPRoute"
 GATEWAY: Final = "MeshGateway"
-_ROUTES: Final = frozenset({HTTP_ROUTE, TCP_ROUTE})
+ROUTE_KINDS: Final = (HTTP_ROUTE, TCP_ROUTE)
+"""In the order in which they decide over what speaks HTTP."""
 
 PROXIES: Final = ("Mesh", "Dataplane", "MeshSubset", "MeshService", "MeshServiceSubset")
 """The kinds by which every policy may select proxies."""
@@ -118,11 +119,11 @@ class AllowedTargets:
         kinds = self.at_to(top)
         if top.kind != HTTP_ROUTE:
             yield from target(ref, kinds)
-        elif ref.kind in kinds and ref.kind in _ROUTES:
+        elif ref.kind in kinds and ref.kind in ROUTE_KINDS:
             message = f"cannot be a {ref.kind} where `targetRef` at the top is a {HTTP_ROUTE}"
             yield Violation("kind", message, "remove the `targetRef` at the top, and give each route an item of `to`")
         else:
-            yield from target(ref, tuple(kind for kind in kinds if kind not in _ROUTES))
+            yield from target(ref, tuple(kind for kind in kinds if kind not in ROUTE_KINDS))
 
     def _beyond_route(self, ref: TargetRef, top: TargetRef, conf: Schema | None) -> Iterator[Violation]:
         kind = top.kind if top.kind == HTTP_ROUTE else ref.kind

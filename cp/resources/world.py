@@ -213,6 +213,12 @@ class World:
     def table(self, type_: str, mesh: str = "") -> Table:
         return self._tables.get((type_, mesh), _EMPTY)
 
+    def of_type(self, type_: str) -> Iterator[Resource]:
+        """The resources of one type, in all meshes."""
+        for (kind, _), table in self._tables.items():
+            if kind == type_:
+                yield from table
+
     def get(self, key: Key) -> Resource | None:
         return self.table(key.type, key.mesh).get(key.name)
 

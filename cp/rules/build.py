@@ -12,6 +12,7 @@ from cp.model.memo import ByIdentity, Memo
 from cp.model.remembered import remembered
 from cp.resources.kinds import Kind, PolicyShape
 from cp.resources.resource import Resource
+from cp.resources.targets import HTTP_ROUTE
 from cp.resources.world import Table, World
 from cp.rules.calls import CallConfs
 from cp.rules.changes import knows_tags_beside_services, scope_of_policies, scope_of_targets
@@ -60,7 +61,7 @@ class PolicyRules:
     @remembered
     def to_subsets(self) -> SubsetRules:
         """For destinations that are known by `kuma.io/service`."""
-        return self._cache.to_subsets(self._policies(), self.scope.targets.table("MeshHTTPRoute"))
+        return self._cache.to_subsets(self._policies(), self.scope.targets.table(HTTP_ROUTE))
 
     def from_(self, inbound: int | None = None) -> SubsetRules:
         """By the tags of clients, for one inbound. Without an inbound all matched policies count."""

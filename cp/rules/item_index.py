@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 
 from cp.model.names import Identity
 from cp.resources.resource import Resource
+from cp.resources.targets import HTTP_ROUTE
 from cp.rules.items import ItemReference, PolicyItem, items, reference
 from cp.rules.matching import top_of
 from cp.rules.sections import has_sections, section_of
@@ -89,7 +90,7 @@ def names_route_at_top(policy: Resource) -> bool:
 
     See docs/concepts/matching-and-merging.md#the-old-way-to-name-a-route.
     """
-    return top_of(policy).kind == "MeshHTTPRoute"
+    return top_of(policy).kind == HTTP_ROUTE
 
 
 def resources_meant(targets: TargetTables, target: ItemReference) -> tuple[Resource, ...]:

@@ -13,6 +13,7 @@ from cp.model.target import RANK, REAL, TargetRef
 from cp.resources.dataplane import SERVICE_TAG
 from cp.resources.kinds import PolicyShape
 from cp.resources.resource import Resource
+from cp.resources.targets import HTTP_ROUTE, TCP_ROUTE
 from cp.rules.matching import target_of, top_of
 from cp.rules.matching.order import Strength, attributes, gateway_tags, names, role
 from cp.rules.merging import Conf, Layer, MergeOptions, Origin
@@ -127,7 +128,7 @@ def _path_of_conf(item: Conf, conf: Conf, path: str) -> str:
 
 def _level(policy: Resource, target: TargetRef) -> str:
     """The level of a `to` item. A policy that names a route at its top is about that route, whatever its items name."""
-    if "MeshHTTPRoute" in {target.kind, top_of(policy).kind} or target.kind == "MeshTCPRoute":
+    if HTTP_ROUTE in {target.kind, top_of(policy).kind} or target.kind == TCP_ROUTE:
         return "route"
     if target.kind == "Mesh":
         return "mesh"

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from cp.model.names import Identity
 from cp.model.remembered import remembered
 from cp.resources.resource import Resource
+from cp.resources.targets import HTTP_ROUTE, ROUTE_KINDS
 from cp.rules.combined import CombinedConf, MergeCache
 from cp.rules.item_index import ItemIndex, names_route_at_top
 from cp.rules.items import PolicyItem, items, order_at_gateway
 from cp.rules.matching import routes_at_top
-from cp.rules.targets import ROUTES, TargetTables
+from cp.rules.targets import TargetTables
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class ToRules:
 
         A rule contains the more general items too, so the most special one that exists is enough.
         """
-        of_mesh = None if identity.type in ROUTES else self.mesh
+        of_mesh = None if identity.type in ROUTE_KINDS else self.mesh
         resource = self._targets.find(identity)
         if resource is None:
             return of_mesh
@@ -67,7 +68,7 @@ class ToRules:
 
     def route(self, identity: Identity) -> ResourceRule | None:
         """What holds for a route: only the items for that very route (record 0007)."""
-        return self.rule(identity) if identity.type in ROUTES else None
+        return self.rule(identity) if identity.type in ROUTE_KINDS else None
 
     @remembered
     def mesh(self) -> ResourceRule | None:
@@ -82,7 +83,7 @@ class ToRules:
 
         See docs/concepts/matching-and-merging.md#the-old-way-to-name-a-route.
         """
-        table = self._targets.table("MeshHTTPRoute")
+        table = self._targets.table(HTTP_ROUTE)
         policies = (
             policy for policy in self._naming_routes_at_top if route in _identities(routes_at_top(table, policy))
         )
@@ -111,7 +112,7 @@ class ToRules:
 
     def _rule(self, identity: Identity, own: tuple[PolicyItem, ...]) -> ResourceRule:
         if own not in self._combined:
-            mesh = () if identity.type in ROUTES else self._of_mesh
+            mesh = () if identity.type in ROUTE_KINDS else self._of_mesh
             self._combined[own] = self._cache.combine(self._ordered((*mesh, *own)))
         return ResourceRule(identity, self._combined[own])
 
@@ -123,7 +124,7 @@ class ToRules:
 
 
 def _services_first(identity: Identity) -> tuple[bool, Identity]:
-    return identity.type in ROUTES, identity
+    return identity.type in ROUTE_KINDS, identity
 
 
 def _identities(resources: Iterable[Resource]) -> Iterator[Identity]:

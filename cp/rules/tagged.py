@@ -10,12 +10,12 @@ from typing import Any
 
 from cp.resources.dataplane import SERVICE_TAG
 from cp.resources.resource import Resource
+from cp.resources.targets import HTTP_ROUTE, ROUTE_KINDS
 from cp.resources.world import Table
 from cp.rules.items import PolicyItem, Tags, items, tags_of
 from cp.rules.matches import matches_hash
 from cp.rules.matching import routes_at_top, top_of
 from cp.rules.subsets import MATCHES_TAG, TaggedItem
-from cp.rules.targets import ROUTES
 
 
 def by_tags(policy_items: Iterable[PolicyItem]) -> Iterator[TaggedItem]:
@@ -31,10 +31,10 @@ def to_by_tags(routes: Table, policy: Resource) -> Iterator[TaggedItem]:
 
     A policy that names routes in `to` is for real destinations altogether (docs/concepts/rules-by-tags.md#which-items).
     """
-    if top_of(policy).kind == "MeshHTTPRoute":
+    if top_of(policy).kind == HTTP_ROUTE:
         for route in routes_at_top(routes, policy):
             yield from _of_route(route, policy)
-    elif not any(item.target.kind in ROUTES for item in items(policy).to):
+    elif not any(item.target.kind in ROUTE_KINDS for item in items(policy).to):
         yield from by_tags(items(policy).to)
 
 

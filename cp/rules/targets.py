@@ -7,10 +7,10 @@ from typing import Final
 
 from cp.model.names import Identity
 from cp.resources.resource import Resource
+from cp.resources.targets import ROUTE_KINDS
 from cp.resources.world import Table, World
 
-ROUTES: Final = frozenset({"MeshHTTPRoute", "MeshTCPRoute"})
-_KINDS: Final = ("MeshService", "MeshExternalService", "MeshMultiZoneService", *sorted(ROUTES))
+_KINDS: Final = ("MeshService", "MeshExternalService", "MeshMultiZoneService", *ROUTE_KINDS)
 _INDEXES: Final = {kind: index for index, kind in enumerate(_KINDS)}
 _EMPTY: Final = Table({})
 

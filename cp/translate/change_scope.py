@@ -18,6 +18,7 @@ from cp.identity.workloads import workload_identities
 from cp.model.dependency import ANY, EVERYTHING, NOTHING, ChangeScope, Name
 from cp.resources.dataplane import SERVICE_TAG
 from cp.resources.resource import Resource
+from cp.resources.targets import HTTP_ROUTE
 from cp.resources.world import Table, World
 from cp.rules.changes import scope_of_policies
 from cp.rules.item_index import names_route_at_top
@@ -32,7 +33,6 @@ T = TypeVar("T")
 PoliciesByKind: TypeAlias = Mapping[str, tuple[Resource, ...]]
 """The policies that decide over the outbounds of a class, by kind."""
 
-_HTTP_ROUTE: Final = "MeshHTTPRoute"
 _SERVICES: Final = frozenset({"MeshService", "MeshExternalService", "MeshMultiZoneService"})
 
 
@@ -63,7 +63,7 @@ def _remembered(
 
 
 def _changed_routes(before: World, now: World, mesh: str) -> frozenset[str]:
-    changed = _changed(before, now, _HTTP_ROUTE, mesh)
+    changed = _changed(before, now, HTTP_ROUTE, mesh)
     return frozenset(name for route in changed for name in (route.name, route.display_name))
 
 

@@ -83,7 +83,7 @@ class CompiledProxy:
     def failures(self) -> tuple[Failure, ...]:
         """The parts of it that could not be made, by faults of ours."""
         of_trust = () if self.trust is None else failures_of((self.trust.fragment,))
-        decisions = (*self.proxy_class.rules.legacy.of_calls, *self.legacy_policies)
+        decisions = (*self.proxy_class.rules.legacy.decisions_on_calls, *self.legacy_policies)
         of_legacy = dict.fromkeys(failures_of_decisions(decisions))
         return (*of_legacy, *self.proxy_class.failures, *self.own_failures, *of_trust)
 
@@ -207,7 +207,7 @@ class Compiler:
             self._classes.put(addresses, classes := {})
         gateway = dataplane if dataplane.spec.is_builtin_gateway else None
         of_proxy = rules_of(world, dataplane)
-        key = (dataplane.mesh, policies, of_proxy.legacy.on_calls, caller, gateway)
+        key = (dataplane.mesh, policies, of_proxy.legacy.policies_of_calls, caller, gateway)
         proxy_class = classes.get(key)
         if proxy_class is None:
             rules = self._translator.rules_of_outbounds(of_proxy, caller)
@@ -232,7 +232,7 @@ class Compiler:
         """
         mesh, capture, tls = dataplane.mesh, capture_of(world, dataplane), inbound_tls(world, dataplane)
         trust = self._trust(world, mesh, is_grpc=proxy_class.caller.is_grpc)
-        legacy = rules_of(world, dataplane).legacy.on_inbounds
+        legacy = rules_of(world, dataplane).legacy.decisions_on_inbounds
         if (
             before is not None
             and before.dataplane is dataplane

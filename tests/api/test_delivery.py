@@ -15,8 +15,9 @@ from cp.access.rights import Rights, Subjects
 from cp.ads.connection import ConnectionRecord
 from cp.ads.session.messages import Nack, NackedResource, Node, ResponseCounts, TypeStatus
 from cp.api.authentication import AccessControl
-from cp.cli.explained import TextWidth, lines
+from cp.cli.explained import lines
 from cp.cli.proxies import delivery
+from cp.cli.text_sections import TextWidth
 from cp.identity.leaf import Certificate
 from cp.model.names import Key
 from cp.resources.world import World

@@ -7,8 +7,9 @@ from typing import Any, Final
 
 import pytest
 
-from cp.cli.explained import TextWidth, lines
+from cp.cli.explained import lines
 from cp.cli.proxies import delivery
+from cp.cli.text_sections import TextWidth
 from cp.model.names import Key
 from cp.resources.world import World
 from cp.serving.delivery import Delivery, Presence, ProxyState

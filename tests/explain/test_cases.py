@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from cp.cli.explained import TextWidth, lines
+from cp.cli.explained import lines
 from cp.cli.output import as_json
+from cp.cli.text_sections import TextWidth
 from cp.insight.explain import explain, parse_call
 from cp.model.names import Key
 from cp.model.source import read_documents

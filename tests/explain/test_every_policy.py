@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from cp.cli.explained import TextWidth, lines
+from cp.cli.explained import lines
+from cp.cli.text_sections import TextWidth
 from cp.insight.explain import AmbiguousCall, CallQuery, explain
 from cp.translate.compiler import Compiler
 from cp.translate.view.proxies import outbounds

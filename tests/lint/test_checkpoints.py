@@ -26,6 +26,6 @@ def test_each_policy_of_one_site_that_is_looked_at_closely_has_a_checkpoint() ->
     survey = MeshSurvey(discover(), world, checkpoint)
     assert survey.decisions
     before = passed[0]
-    assert survey.effective is not None
+    assert survey.effects.effective is not None
 
     assert passed[0] - before >= POLICIES

@@ -12,7 +12,7 @@ from cp.model.document import Document
 from cp.model.names import Key
 from cp.resources.resource import Resource
 from cp.resources.world import World
-from cp.rules.legacy import LegacyMatch, legacy_rules, matching, rank_at, rules, withheld
+from cp.rules.legacy import LegacyMatch, legacy_rules, matching, precedence, rank_at, rules, withheld
 from cp.rules.legacy.selectors import Rank, best_rank, selectors_of
 from cp.rules.matching.profile import profile
 from tests.rules.test_legacy import Tags, between, document, inbound, limit, timeout
@@ -45,7 +45,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[object]:
         calls.append(selectors)
         return best_rank(selectors, tag_sets)  # type: ignore[arg-type]
 
-    for module in (matching, rules, withheld):
+    for module in (matching, precedence, withheld):
         monkeypatch.setattr(module, "best_rank", counted)
     return calls
 

@@ -16,12 +16,11 @@ from cp.insight.explain.limits import ServerLimits, hops
 from cp.insight.explain.model import (
     ExplainedAccess,
     ExplainedBackend,
-    ExplainedOutbound,
     ExplainedServer,
     Explanation,
     FieldValue,
 )
-from cp.insight.explain.outbounds import destination_label, outbound_for
+from cp.insight.explain.outbounds import destination_label, explained_outbound, outbound_for
 from cp.insight.explain.query import AmbiguousCall, CallQuery
 from cp.insight.explain.rows import explained_rows, taken_route
 from cp.insight.explain.servers import ServerPolicies
@@ -107,7 +106,7 @@ class _Explainer:
         return Explanation(
             proxy=self._proxy.dataplane.key,
             call=call,
-            outbound=self._outbound(result),
+            outbound=explained_outbound(self._world, result),
             outcome=outcome,
             rows=explained_rows(self._world, rules_of(self._world, self._proxy.dataplane), result, outcome),
             values=field_values,
@@ -261,16 +260,6 @@ class _Explainer:
             endpoints=share.endpoints,
             values=tuple(acting_values(backends.confs.get(share.cluster, ()))),
             missing_reason=_missing_reason(share, row),
-        )
-
-    def _outbound(self, result: OutboundResult) -> ExplainedOutbound:
-        identity = result.address.destination.identity
-        return ExplainedOutbound(
-            address=result.address.address,
-            port=result.address.port,
-            destination=destination_label(self._world, result.address.destination),
-            protocol=result.outbound.protocol.value,
-            kind="kuma.io/service" if identity is None else identity.type,
         )
 
 

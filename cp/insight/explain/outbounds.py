@@ -6,12 +6,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Final
 
+from cp.insight.explain.model import ExplainedOutbound
 from cp.insight.explain.query import AmbiguousCall, CallQuery
 from cp.model.names import Destination
 from cp.model.wording import few
 from cp.resources.capabilities import missing_parts
+from cp.resources.dataplane import SERVICE_TAG
 from cp.resources.resource import Resource
 from cp.resources.world import World
+from cp.translate.outbound import OutboundResult
 from cp.translate.view.hostnames import hosts
 from cp.translate.view.proxies import OutboundAddress, outbounds
 from cp.translate.view.services import service_of
@@ -119,3 +122,15 @@ def destination_label(world: World, destination: Destination) -> str:
     tags = "".join(f" {name}={value}" for name, value in destination.tags)
     port = service_port(world, destination)
     return f"{destination.service}{f':{port}' if port is not None else ''}{tags}"
+
+
+def explained_outbound(world: World, result: OutboundResult) -> ExplainedOutbound:
+    """An outbound as explanations show it."""
+    destination = result.address.destination
+    return ExplainedOutbound(
+        address=result.address.address,
+        port=result.address.port,
+        destination=destination_label(world, destination),
+        protocol=result.outbound.protocol.value,
+        kind=SERVICE_TAG if destination.identity is None else destination.identity.type,
+    )

@@ -13,7 +13,7 @@ from typing import Any, Final
 from cp.insight.explain import effects
 from cp.insight.explain.gateways import confs_of_clients, confs_of_part
 from cp.insight.explain.model import ExplainedOutbound, ExplainedRow, FieldValue, as_plain
-from cp.insight.explain.outbounds import destination_label
+from cp.insight.explain.outbounds import destination_label, explained_outbound
 from cp.insight.explain.query import AmbiguousCall
 from cp.insight.explain.rows import explained_rows, route_indexes
 from cp.insight.explain.values import (
@@ -129,10 +129,11 @@ class ProxyValues:
 
     def listed(self) -> dict[str, Any]:
         """The inbounds with their values, and the outbounds without: there may be thousands of these."""
+        outbounds = self._proxy.proxy_class.outbounds.values()
         listed: dict[str, Any] = as_plain(
             {
                 "inbounds": [self._inbound(result) for result in self._proxy.inbounds],
-                "outbounds": [self._outbound(result) for result in self._proxy.proxy_class.outbounds.values()],
+                "outbounds": [explained_outbound(self._world, result) for result in outbounds],
                 "listeners": list(self._listeners()),
             }
         )
@@ -171,16 +172,6 @@ class ProxyValues:
             if match:
                 yield ValuesOfClients(match, tuple(acting_values(confs)))
 
-    def _outbound(self, result: OutboundResult) -> ExplainedOutbound:
-        identity = result.address.destination.identity
-        return ExplainedOutbound(
-            address=result.address.address,
-            port=result.address.port,
-            destination=destination_label(self._world, result.address.destination),
-            protocol=result.outbound.protocol.value,
-            kind="kuma.io/service" if identity is None else identity.type,
-        )
-
     def _values_of(self, result: OutboundResult) -> ValuesOfOutbound:
         rows = [(row, self._route_of(result, index)) for row, index in self._rows(result)]
         shown = rows[:_MOST_ROUTES]
@@ -198,7 +189,7 @@ class ProxyValues:
         }
         cluster_confs = [conf for of_cluster in confs.values() for conf in of_cluster]
         return ValuesOfOutbound(
-            outbound=self._outbound(result),
+            outbound=explained_outbound(self._world, result),
             routes=tuple(ValuesOfRoute(row, self._of_route(result, route, cluster_confs)) for row, route in shown),
             more_routes=len(rows) - len(shown),
             backends=tuple(

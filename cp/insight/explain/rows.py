@@ -16,6 +16,7 @@ from cp.insight.explain.words import precedence_reason, unmet_conditions
 from cp.insight.simulate import Outcome, RowTrial
 from cp.model.names import Key
 from cp.model.paths import step
+from cp.resources.targets import ROUTE_KINDS
 from cp.resources.world import World
 from cp.rules import RouteRule, by_specificity, routes, routes_of
 from cp.rules.legacy.gateway_routes import GATEWAY_ROUTE, place_of_rule
@@ -23,7 +24,6 @@ from cp.translate.effective import Rules
 from cp.translate.outbound import OutboundResult
 from generators.proxy import Route
 
-_ROUTES: Final = frozenset({"MeshHTTPRoute", "MeshTCPRoute"})
 _IN_ORDER: Final = "the rules of a TrafficRoute are tried as they stand"
 _ONLY_ROUTE: Final = "a connection has no other route"
 
@@ -179,7 +179,7 @@ def _legacy_rules(rules: Rules, result: OutboundResult) -> Sequence[RouteRule]:
     """The rules of the TrafficRoute for an outbound, if it is that which gives it its routes."""
     owners = {rule.origin.policy for rule in result.route_rules.values() if rule.is_in_order}
     legacy = rules.legacy.of_service(result.address.destination.service, result.outbound.protocol) if owners else {}
-    tables = (routes_of(conf) for kind, conf in legacy.items() if kind in _ROUTES)
+    tables = (routes_of(conf) for kind, conf in legacy.items() if kind in ROUTE_KINDS)
     return next((table for table in tables if table and table[0].origin.policy in owners), ())
 
 

@@ -16,6 +16,7 @@ from cp.policies import discover
 from cp.resources.capabilities import warning
 from cp.resources.engine import FIELD, engine_of
 from cp.resources.resource import Resource
+from cp.resources.targets import HTTP_ROUTE
 from cp.resources.world import World
 from cp.rules import MATCHES_TAG, PolicyRules, ResourceRule, SubsetRule, SubsetRules, TagCondition, build, matches_hash
 from cp.rules.legacy import legacy_rules
@@ -297,7 +298,7 @@ def _http_matches(world: World, dataplane: Resource, rules: Iterable[PolicyRules
 
 
 def _hashes(world: World, mesh: str) -> Iterator[tuple[str, Sequence[Mapping[str, Any]]]]:
-    for route in world.table("MeshHTTPRoute", mesh):
+    for route in world.table(HTTP_ROUTE, mesh):
         for to in route.data.get("to") or ():
             for rule in to.get("rules") or ():
                 matches = rule.get("matches") or ()

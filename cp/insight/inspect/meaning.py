@@ -11,12 +11,11 @@ from cp.insight.parts import DestinationParts
 from cp.policies import Policy
 from cp.resources.client import is_grpc_client
 from cp.resources.resource import Resource
+from cp.resources.targets import HTTP_ROUTE, TCP_ROUTE
 from cp.translate.view.proxies import inbounds
 from cp.translate.view.redirected import redirection
 from generators.proxy import Protocol
 
-_HTTP_ROUTE: Final = "MeshHTTPRoute"
-_TCP_ROUTE: Final = "MeshTCPRoute"
 _OF_CLIENT: Final = "has no effect: a gRPC client without a proxy does nothing of what it says"
 _NO_GRPC: Final = "has no effect: a gRPC client calls only what understands gRPC"
 _NOT_SERVED: Final = "has no effect: the inbound is not served"
@@ -69,20 +68,20 @@ def _protocol_to(parts: DestinationParts | None) -> Protocol | None:
 
 def _route_reason(scope: ConfScope, protocol: Protocol | None) -> str:
     """Why the routes of a scope take nothing."""
-    is_http_alone = any(route.type == _HTTP_ROUTE for route in scope.contributors)
+    is_http_alone = any(route.type == HTTP_ROUTE for route in scope.contributors)
     if protocol is None or protocol.is_http or not is_http_alone:
         return ""
-    return f"has no effect: a {_HTTP_ROUTE} has no meaning where {protocol} is spoken"
+    return f"has no effect: a {HTTP_ROUTE} has no meaning where {protocol} is spoken"
 
 
 def _protocol_reason(policy: Policy[Any], path: str, conf_fields: Iterable[str], protocol: Protocol | None) -> str:
     kind = policy.kind.name
     if protocol is None:
         return ""
-    if kind == _HTTP_ROUTE and not protocol.is_http:
+    if kind == HTTP_ROUTE and not protocol.is_http:
         return f"has no effect: a {kind} has no meaning where {protocol} is spoken"
-    if kind == _TCP_ROUTE and protocol.is_http:
-        return f"has no effect: where there is a {_HTTP_ROUTE}, that one counts"
+    if kind == TCP_ROUTE and protocol.is_http:
+        return f"has no effect: where there is a {HTTP_ROUTE}, that one counts"
     return (
         ""
         if has_meaning(policy, path, protocol, conf_fields)

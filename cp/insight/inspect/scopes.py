@@ -10,6 +10,7 @@ from cp.model.hosts import ANY_HOST, common
 from cp.model.names import Destination, Identity
 from cp.resources.kinds import Kind
 from cp.resources.resource import Resource
+from cp.resources.targets import ROUTE_KINDS
 from cp.resources.world import World
 from cp.rules import CombinedConf, PolicyRules, TagCondition, build, effective, routes
 from cp.rules.matching import match
@@ -17,8 +18,6 @@ from cp.rules.matching.profile import sections
 from cp.rules.merging import NOTHING, MergedConf
 from cp.translate.gateway import GatewayResult, HostResult
 from cp.translate.view.proxies import outbounds
-
-_ROUTES = ("MeshHTTPRoute", "MeshTCPRoute")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +92,7 @@ def confs_by_scope(
     rules = build(world, matches[kind.name], kind)
     tables = [
         build(world, matches[route_kind], world.kinds[route_kind])
-        for route_kind in _ROUTES
+        for route_kind in ROUTE_KINDS
         if route_kind in matches and not is_route(kind)
     ]
     calls = _destination_confs(world, dataplane, rules, tables) if rules.shape.to else ()
@@ -105,7 +104,7 @@ def confs_by_scope(
 
 def is_route(kind: Kind) -> bool:
     """Whether a kind of policy makes the rules of route tables, instead of confs that hold for these rules."""
-    return kind.name in _ROUTES
+    return kind.name in ROUTE_KINDS
 
 
 def _destination_confs(

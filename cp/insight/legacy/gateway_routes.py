@@ -14,6 +14,7 @@ from cp.insight.legacy.values import LegacyValue
 from cp.model.hosts import ANY_HOST, common
 from cp.model.paths import step, steps
 from cp.resources.resource import Resource
+from cp.resources.targets import HTTP_ROUTE, TCP_ROUTE
 from cp.resources.world import World
 from cp.rules import RouteRule
 from cp.rules.gateways import routes_by_host
@@ -68,7 +69,7 @@ class BoundRoutes:
 
     def _with_target_ref(self, port: ServedPort, listener: ServedListener) -> Iterator[str]:
         """The routes with a targetRef that are for a listener."""
-        of_kind = self.proxy.proxy_class.rules.get("MeshHTTPRoute" if port.is_http else "MeshTCPRoute")
+        of_kind = self.proxy.proxy_class.rules.get(HTTP_ROUTE if port.is_http else TCP_ROUTE)
         of_listener = None if of_kind is None else of_kind.at_listeners((listener.index,))
         if of_listener is not None and routes_by_host(of_listener):
             for match in of_listener.matched:

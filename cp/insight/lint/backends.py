@@ -7,14 +7,14 @@ from typing import Any, Final, TypeAlias
 
 from cp.insight.lint.codes import FindingReason, finding_about
 from cp.insight.lint.survey import MeshSurvey
-from cp.insight.lint.targets import destination_name
-from cp.insight.lint.walk import HTTP_ROUTE, ROUTES, TCP_ROUTE
+from cp.insight.lint.wording import destination_name
 from cp.model.names import Destination, Identity
 from cp.model.paths import step
 from cp.model.target import BackendRef
 from cp.model.violation import Finding
 from cp.resources.dataplane import PROTOCOL_TAG, SERVICE_TAG
 from cp.resources.resource import Resource
+from cp.resources.targets import HTTP_ROUTE, ROUTE_KINDS, TCP_ROUTE
 from cp.resources.world import World
 from cp.rules import PolicyItem
 from cp.rules.item_index import resources_meant, section_meant
@@ -36,8 +36,8 @@ _RuleKey: TypeAlias = tuple[Identity, str]
 def backends(survey: MeshSurvey) -> Iterator[Finding]:
     """Backends and mirrors of routes that lead nowhere."""
     called = _called_by_tag(survey)
-    for kind in ROUTES:
-        for policy in _of_type(survey.world, kind):
+    for kind in ROUTE_KINDS:
+        for policy in survey.world.of_type(kind):
             for item in items(policy).to:
                 yield from _of_item(survey.world, policy, item, called)
 
@@ -51,7 +51,7 @@ def _called_by_tag(survey: MeshSurvey) -> tuple[Destination, ...]:
 def rewrites(survey: MeshSurvey) -> Iterator[Finding]:
     """`hostToBackendHostname` of routes of which no backend has a host name."""
     with_host = _rules_with_rewrite(survey)
-    for policy in _of_type(survey.world, HTTP_ROUTE) if with_host else ():
+    for policy in survey.world.of_type(HTTP_ROUTE) if with_host else ():
         for item in items(policy).to:
             for index, rule in enumerate(policy.data["to"][item.index].get("rules") or ()):
                 default = step(step(step(item.origin.path, "rules"), index), "default")
@@ -94,10 +94,6 @@ def _without_host(path: str) -> FindingReason:
         "and the host stays as the client wrote it"
     )
     return FindingReason("does-not-apply", text, path, "write `hostname` if they expect another host, or remove it")
-
-
-def _of_type(world: World, kind: str) -> Iterator[Resource]:
-    return (resource for resource in world if resource.type == kind)
 
 
 def _of_item(world: World, policy: Resource, item: PolicyItem, called: Iterable[Destination]) -> Iterator[Finding]:

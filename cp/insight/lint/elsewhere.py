@@ -37,7 +37,7 @@ def elsewhere(survey: MeshSurvey) -> Iterator[Finding]:
                 acting.add(_value(setting))
     for (key, path), (setting, parts) in missing.items():
         policy = survey.world.get(key)
-        has_effect = key in survey.effective and item_of(setting.origin) in survey.effective_items
+        has_effect = key in survey.effects.effective and item_of(setting.origin) in survey.effects.effective_items
         if policy is not None and has_effect and (key, path) not in acting:
             yield finding_about(
                 policy, FindingReason("routed-elsewhere", f"this value has no effect: {parts.why}", path, parts.hint)

@@ -19,17 +19,16 @@ _PERMIT: Final = "write a TrafficPermission whose `destinations` fit its tags, o
 
 
 def services(survey: MeshSurvey) -> Iterator[Finding]:
-    for service in survey.world:
-        if service.type in {EXTERNAL, LEGACY_EXTERNAL}:
-            for fault in outside(survey.world, service).faults:
-                text = f"{fault.message}: calls to it fail"
-                yield finding_about(service, FindingReason("not-served", text, fault.path, fault.hint))
+    for service in (*survey.world.of_type(EXTERNAL), *survey.world.of_type(LEGACY_EXTERNAL)):
+        for fault in outside(survey.world, service).faults:
+            text = f"{fault.message}: calls to it fail"
+            yield finding_about(service, FindingReason("not-served", text, fault.path, fault.hint))
 
 
 def files(survey: MeshSurvey) -> Iterator[Finding]:
     """ExternalServices with files: Kuma's control plane reads its own, and here each proxy does that calls."""
-    for service in survey.world:
-        tls = service.spec.networking.tls if service.type == LEGACY_EXTERNAL else None
+    for service in survey.world.of_type(LEGACY_EXTERNAL):
+        tls = service.spec.networking.tls
         for name, source in tls.sources() if tls is not None and tls.enabled else ():
             if source.file is not None:
                 text = f"each proxy that calls reads {source.file} on its own machine"
@@ -40,9 +39,7 @@ def files(survey: MeshSurvey) -> Iterator[Finding]:
 
 def uncalled(survey: MeshSurvey) -> Iterator[Finding]:
     """ExternalServices that nobody may call, and those whose calls go to inbounds with the same tags."""
-    for service in survey.world:
-        if service.type != LEGACY_EXTERNAL:
-            continue
+    for service in survey.world.of_type(LEGACY_EXTERNAL):
         if not external_services(survey.world, service.mesh, _whole(service)):
             text = "Dataplanes have its tag as well, and calls go to their inbounds"
             hint = "remove it, or give it a tag of its own"

@@ -9,11 +9,10 @@ from cp.insight.lint.any_decision import AnyDecision
 from cp.insight.lint.codes import FindingReason
 from cp.insight.lint.gateway_decisions import GatewayTableDecision
 from cp.insight.lint.survey import MeshSurvey
-from cp.insight.lint.walk import HTTP_ROUTE, ROUTES, TCP_ROUTE
 from cp.model.hosts import common
 from cp.model.paths import step
 from cp.resources.resource import Resource
-from cp.resources.targets import GATEWAY
+from cp.resources.targets import GATEWAY, HTTP_ROUTE, ROUTE_KINDS, TCP_ROUTE
 from cp.rules import PolicyItem
 from cp.rules.matching import top_of
 from cp.translate.view.gateways import ServedListener, ServedPort
@@ -49,18 +48,18 @@ def of_table(item: PolicyItem, decisions: Sequence[AnyDecision]) -> FindingReaso
 
 
 def is_for_gateways(policy: Resource) -> bool:
-    return policy.type in ROUTES and top_of(policy).kind == GATEWAY
+    return policy.type in ROUTE_KINDS and top_of(policy).kind == GATEWAY
 
 
 def selected_listeners(survey: MeshSurvey, policy: Resource) -> list[tuple[ServedPort, ServedListener]]:
     """The listeners that a policy selects, and that are served."""
-    selected: list[tuple[ServedPort, ServedListener]] = []
-    for gateway, result in survey.gateways.items():
-        indexes = survey.listeners_of(policy, gateway)
-        selected += [
-            (port, listener) for port in result.served.ports for listener in port.listeners if listener.index in indexes
-        ]
-    return selected
+    return [
+        (port, listener)
+        for gateway, indexes in survey.selected_listeners.get(policy, {}).items()
+        for port in survey.gateways[gateway].served.ports
+        for listener in port.listeners
+        if listener.index in indexes
+    ]
 
 
 def fitting_listeners(policy: Resource, listeners: Iterable[tuple[ServedPort, ServedListener]]) -> list[ServedListener]:

@@ -6,7 +6,7 @@ listeners, so one of them is looked at.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from cp.identity.authority import expiry_of
@@ -20,13 +20,12 @@ from cp.insight.lint.gateway_routes import (
     selected_listeners,
 )
 from cp.insight.lint.survey import MeshSurvey, items_of
-from cp.insight.lint.walk import HTTP_ROUTE
 from cp.model.hosts import ANY_HOST
 from cp.model.paths import step
 from cp.model.violation import Finding
 from cp.resources.addresses import Address, address_of, admin_address
 from cp.resources.resource import Resource
-from cp.resources.targets import GATEWAY
+from cp.resources.targets import GATEWAY, HTTP_ROUTE, TCP_ROUTE
 from cp.resources.world import World
 from cp.rules.matching import match, top_of
 from cp.rules.matching.profile import gateway_of, gateways_alike
@@ -43,7 +42,7 @@ _BY_TAGS: Final = frozenset({"MeshSubset", "MeshService", "MeshServiceSubset"})
 
 def listeners(survey: MeshSurvey) -> Iterator[Finding]:
     """Listeners that are not served, with the reason, and certificates that clients will not believe."""
-    for gateway in _gateways(survey):
+    for gateway in survey.world.of_type(GATEWAY):
         yield from _not_served(survey.world, gateway)
         for port in served_gateway(survey.world, gateway).ports:
             for listener in port.listeners:
@@ -58,7 +57,7 @@ def unreachable(survey: MeshSurvey) -> Iterator[Finding]:
             alike = gateways_alike(survey.world, proxy.dataplane)
             selecting |= set(alike)
             yield from _of_proxy(proxy.dataplane, alike)
-    for gateway in _gateways(survey):
+    for gateway in survey.world.of_type(GATEWAY):
         if gateway not in selecting and gateway.mesh in survey.meshes:
             text = "configures no Dataplane, so nobody can reach its listeners"
             hint = "compare `selectors` with the tags under `networking.gateway` of Dataplanes of the type BUILTIN"
@@ -98,15 +97,10 @@ def hostnames(survey: MeshSurvey) -> Iterator[Finding]:
 
 def preferred(survey: MeshSurvey) -> Iterator[Finding]:
     """Policies that select builtin gateways by tags, and not by their MeshGateway."""
-    for policy in survey.world:
-        kind = survey.policies.get(policy.type)
-        top = None if kind is None else top_of(policy)
-        if kind is None or top is None or top.kind not in _BY_TAGS:
-            continue
-        if GATEWAY in (*kind.targets.top, *kind.targets.top_system):
-            gateway = next(_gateways_selected(survey, policy), None)
-            if gateway is not None:
-                yield finding_about(policy, _prefer_gateway(survey, policy, top.kind, gateway))
+    for policy, gateway in _first_gateways(survey).items():
+        targets, kind = survey.policies[policy.type].targets, top_of(policy).kind
+        if kind in _BY_TAGS and GATEWAY in (*targets.top, *targets.top_system):
+            yield finding_about(policy, _prefer_gateway(survey, policy, kind, gateway))
 
 
 def ports(survey: MeshSurvey) -> Iterator[Finding]:
@@ -125,10 +119,6 @@ def ports(survey: MeshSurvey) -> Iterator[Finding]:
                 yield finding_about(dataplane, _of_two(owner, address))
             if address == admin_address(dataplane):
                 yield finding_about(dataplane, _of_admin(address))
-
-
-def _gateways(survey: MeshSurvey) -> Iterator[Resource]:
-    return (resource for resource in survey.world if resource.type == GATEWAY)
 
 
 def _not_served(world: World, gateway: Resource) -> Iterator[Finding]:
@@ -205,7 +195,7 @@ def _of_admin(address: Address) -> FindingReason:
 
 def _no_routes(port: ServedPort, listener: ServedListener) -> FindingReason:
     effect = "every request is answered with 404" if port.is_http else "every connection is closed"
-    kind = HTTP_ROUTE if port.is_http else "MeshTCPRoute"
+    kind = HTTP_ROUTE if port.is_http else TCP_ROUTE
     hint = f"write a {kind} with this MeshGateway as its `targetRef`, and compare its `tags` and `hostnames`"
     return FindingReason("no-routes", f"has no route: {effect}", step("conf.listeners", listener.index), hint)
 
@@ -230,9 +220,14 @@ def _selects_others(survey: MeshSurvey, policy: Resource) -> bool:
     )
 
 
-def _gateways_selected(survey: MeshSurvey, policy: Resource) -> Iterator[Resource]:
+def _first_gateways(survey: MeshSurvey) -> Mapping[Resource, Resource]:
+    """The policies that select a builtin gateway, each with the first MeshGateway of which it selects a proxy."""
+    gateways: dict[Resource, Resource] = {}
     for proxy in survey.proxies:
-        matched = match(survey.world, proxy.dataplane).get(policy.type, ())
         gateway = gateway_of(survey.world, proxy.dataplane)
-        if gateway is not None and any(matched_policy.policy is policy for matched_policy in matched):
-            yield gateway
+        if gateway is not None:
+            of_kinds = match(survey.world, proxy.dataplane).values()
+            gateways |= {
+                matched.policy: gateway for of_kind in of_kinds for matched in of_kind if matched.policy not in gateways
+            }
+    return gateways

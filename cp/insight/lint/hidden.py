@@ -8,9 +8,8 @@ from typing import TypeAlias
 
 from cp.insight.lint.codes import FindingReason, finding_about
 from cp.insight.lint.gateway_decisions import GatewayDecision
-from cp.insight.lint.reasons import origin_name
 from cp.insight.lint.survey import MeshSurvey
-from cp.insight.lint.targets import destination_name
+from cp.insight.lint.wording import destination_name, origin_name
 from cp.model.names import Destination, Key
 from cp.model.violation import Finding
 from cp.rules.merging import MergedField, Origin

@@ -15,9 +15,9 @@ from cp.insight.lint.survey import MeshSurvey, items_of
 from cp.model.names import Key
 from cp.model.violation import Finding
 from cp.resources.resource import Resource
+from cp.resources.targets import ROUTE_KINDS
 from cp.rules import PolicyItem
 from cp.rules.matching import is_shadow, top_of
-from cp.rules.targets import ROUTES
 from cp.translate.effective import has_hook
 
 _REMOVE: Final = "remove it"
@@ -43,7 +43,7 @@ _COMPARE: Final[Mapping[str, str]] = MappingProxyType(
 def idle(survey: MeshSurvey) -> Iterator[Finding]:
     """Policies without an effect; of the other policies the items without one."""
     for policy in survey.judged:
-        if policy.key in survey.effective:
+        if policy.key in survey.effects.effective:
             yield from _asks_only(survey, policy)
             yield from _items(survey, policy)
         else:
@@ -67,8 +67,8 @@ def _of_policy(survey: MeshSurvey, policy: Resource) -> FindingReason:
 def _items(survey: MeshSurvey, policy: Resource) -> Iterator[Finding]:
     """The items without an effect, if there are several: of a single one the policy tells enough."""
     all_items = items_of(policy)
-    for item in all_items if len(all_items) > 1 and policy.key not in survey.needed else ():
-        if item_of(item.origin) not in survey.effective_items and not _asks(survey, item):
+    for item in all_items if len(all_items) > 1 and policy.key not in survey.effects.needed else ():
+        if item_of(item.origin) not in survey.effects.effective_items and not _asks(survey, item):
             why = reason(survey, item, as_whole=False)
             text = why.text if _is_the_only_route(item, all_items) else f"{NO_EFFECT_OF_ITEM}: {why.text}"
             yield finding_about(policy, replace(why, text=text))
@@ -77,21 +77,21 @@ def _items(survey: MeshSurvey, policy: Resource) -> Iterator[Finding]:
 def _asks(survey: MeshSurvey, item: PolicyItem) -> bool:
     """Whether it changes what proxies tell about themselves, although it changes no conf."""
     policy = item.policy
-    may_ask = item.origin.part != "to" and survey.may_ask(policy)
-    return may_ask and not survey.is_served_the_same_without(policy, item)
+    may_ask = item.origin.part != "to" and survey.effects.may_ask(policy)
+    return may_ask and not survey.recompilation.is_served_the_same_without(policy, item)
 
 
 def _is_the_only_route(item: PolicyItem, all_items: Iterable[PolicyItem]) -> bool:
     """A policy that names a route in `to` is not for services by tag: without that item the others would be."""
-    return item.target.kind in ROUTES and not any(
-        candidate.target.kind in ROUTES for candidate in all_items if candidate is not item
+    return item.target.kind in ROUTE_KINDS and not any(
+        candidate.target.kind in ROUTE_KINDS for candidate in all_items if candidate is not item
     )
 
 
 def _asks_only(survey: MeshSurvey, policy: Resource) -> Iterator[Finding]:
     """Of a policy that selects no proxy and changes what proxies send all the same."""
     is_about_itself = not decides_reach(survey.world, policy.type)
-    if is_about_itself and policy.key in survey.asking and not survey.selected.get(policy):
+    if is_about_itself and policy.key in survey.effects.asking and not survey.selected.get(policy):
         is_about_tls = has_hook(survey.policies[policy.type], "secure")
         yield finding_about(
             policy, _selects_nobody(survey, policy, _NOBODY_BUT_OFFERS if is_about_tls else _NOBODY_BUT_ASKS)
@@ -102,7 +102,7 @@ def _selects_nobody(survey: MeshSurvey, policy: Resource, consequence: str = NO_
     target = top_of(policy)
     tags = " ".join(f"{name}={value}" for name, value in sorted((target.tags or target.labels or {}).items()))
     whom = " ".join(part for part in (target.kind, target.name or "", tags) if part)
-    total = sum(proxy.dataplane.mesh == policy.mesh for proxy in survey.proxies)
+    total = survey.proxy_counts[policy.mesh]
     text = f"{consequence}: it is for {whom}, and of the {total} proxies of the mesh none is"
     named = "name" if target.name and target.kind == "Dataplane" else target.kind
     is_gateway = named == "name" and _is_gateway(survey, policy.mesh, target.name or "")

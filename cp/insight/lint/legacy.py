@@ -135,7 +135,7 @@ def _selects_nothing(survey: MeshSurvey, policy: Resource) -> FindingReason:
         hint = "compare them with the tags of Dataplanes, of MeshGateways and of their listeners"
         return FindingReason("selects-no-proxy", text, "selectors", hint)
     field, code = _CHOOSE[side_of(policy)]
-    total = sum(proxy.dataplane.mesh == policy.mesh for proxy in survey.proxies)
+    total = survey.proxy_counts[policy.mesh]
     whom = "no inbound of the" if field == "destinations" else "none of the"
     text = f"{_NOWHERE}: its `{field}` choose {whom} {total} proxies of the mesh"
     return FindingReason(code, text, field, "compare them with the tags of Dataplanes")

@@ -10,10 +10,9 @@ from cp.identity.identities import identity_of
 from cp.identity.security import security_of
 from cp.insight.enforcement import parts_without_mtls
 from cp.insight.lint.codes import NO_EFFECT, FindingReason, finding_about
-from cp.insight.lint.reasons import origin_name
 from cp.insight.lint.survey import MeshSurvey
-from cp.insight.lint.targets import destination_name
 from cp.insight.lint.walk import ProxyInbound
+from cp.insight.lint.wording import destination_name, origin_name
 from cp.insight.permissions import Permission, permissions_at
 from cp.model.memo import ByIdentity
 from cp.model.names import Destination, Key

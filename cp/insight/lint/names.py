@@ -14,8 +14,8 @@ from cp.translate.view.vips import vips
 
 def taken(survey: MeshSurvey) -> Iterator[Finding]:
     """Ports of names that are somebody else's, and VirtualOutbounds that name nothing."""
-    for outbound in survey.world:
-        if outbound.type != VIRTUAL_OUTBOUND or outbound.mesh not in survey.meshes:
+    for outbound in survey.world.of_type(VIRTUAL_OUTBOUND):
+        if outbound.mesh not in survey.meshes:
             continue
         wanted = wanted_by(outbound, survey.world)
         if not wanted:

@@ -10,7 +10,7 @@ from cp.insight.lint.codes import FindingReason, finding_about
 from cp.insight.lint.decisions import ClientDecision, ConfDecision, DestinationDecision
 from cp.insight.lint.gateway_decisions import GatewayDecision
 from cp.insight.lint.survey import MeshSurvey
-from cp.insight.lint.targets import destination_name
+from cp.insight.lint.wording import destination_name
 from cp.insight.meaning import acts_alone, section_of
 from cp.model.names import Key
 from cp.model.violation import Finding

@@ -41,8 +41,8 @@ def outbounds(survey: MeshSurvey) -> Iterator[Finding]:
 
 def services(survey: MeshSurvey) -> Iterator[Finding]:
     """Ports of MeshServices behind which there is nobody."""
-    for service in survey.world:
-        if service.type != "MeshService" or service.mesh not in survey.meshes:
+    for service in survey.world.of_type("MeshService"):
+        if service.mesh not in survey.meshes:
             continue
         for index, port in enumerate(service.spec.ports or ()):
             if not endpoints_of(survey.world, service.mesh, destination_of(service, port)).endpoints:

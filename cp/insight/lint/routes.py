@@ -10,13 +10,13 @@ from typing import Any, Final, TypeAlias
 from cp.insight.lint.codes import FindingReason, finding_about
 from cp.insight.lint.decisions import RouteTableDecision
 from cp.insight.lint.gateway_decisions import GatewayTableDecision
-from cp.insight.lint.reasons import blocked_reason, origin_name
 from cp.insight.lint.survey import MeshSurvey
-from cp.insight.lint.walk import HTTP_ROUTE
+from cp.insight.lint.wording import origin_name
 from cp.model.names import Key
 from cp.model.paths import step
 from cp.model.violation import Finding
 from cp.resources.resource import Resource
+from cp.resources.targets import HTTP_ROUTE
 from cp.rules import RouteRule, by_specificity
 from cp.rules.items import items
 
@@ -57,21 +57,13 @@ def unreachable(survey: MeshSurvey) -> Iterator[Finding]:
 
 def repeated(survey: MeshSurvey) -> Iterator[Finding]:
     """Rules with the matches of an earlier rule of the same item: of the two the first counts."""
-    for policy in survey.world:
-        for item in items(policy).to if policy.type == HTTP_ROUTE else ():
+    for policy in survey.world.of_type(HTTP_ROUTE):
+        for item in items(policy).to:
             rules = policy.data["to"][item.index].get("rules") or []
             for index, first in _repeats(rules):
                 path = step(step(item.origin.path, "rules"), index)
                 text = f"rules[{first}] has the same matches and counts, field by field"
                 yield finding_about(policy, FindingReason("unreachable-route", text, path, "make one rule of the two"))
-
-
-def blocked(survey: MeshSurvey) -> Iterator[Finding]:
-    """Items of routes that decide nothing for a destination, of routes that have an effect elsewhere."""
-    for blocked_item in survey.blocked:
-        policy = blocked_item.item.policy
-        if policy in survey.judged_set and policy.key in survey.effective:
-            yield finding_about(policy, blocked_reason(blocked_item.item, [blocked_item]))
 
 
 def covers(first: Match, second: Match) -> bool:

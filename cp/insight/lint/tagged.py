@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from cp.insight.lint.codes import FindingReason, finding_about
 from cp.insight.lint.mtls import denier_of, judged_inbounds, judging, trust_domains
-from cp.insight.lint.reasons import origin_name
 from cp.insight.lint.survey import MeshSurvey
 from cp.insight.lint.walk import ProxyInbound
+from cp.insight.lint.wording import origin_name
 from cp.insight.permissions import Permission
 from cp.insight.tagged_clients import Names, certified_names, clients_by_name, meant_by_tags, workload_name
 from cp.model.names import Key

@@ -60,12 +60,7 @@ def _meant(world: World, item: PolicyItem, name: str) -> str:
 
 def _is_judged(survey: MeshSurvey, item: PolicyItem) -> bool:
     """Whether the item has no effect, so that another rule gives the reason."""
-    return item.policy in survey.judged_set and item_of(item.origin) not in survey.effective_items
-
-
-def destination_name(destination: Destination) -> str:
-    identity = destination.identity
-    return f"the service {destination.service}" if identity is None else f"{identity.type} {identity.name}"
+    return item.policy in survey.judged_set and item_of(item.origin) not in survey.effects.effective_items
 
 
 def _section(resources: Iterable[Resource], to: ItemReference, path: str) -> FindingReason | None:

@@ -27,13 +27,13 @@ from cp.insight.lint.decisions import (
 )
 from cp.insight.lint.gateway_decisions import GatewayDecision, GatewayTableDecision
 from cp.insight.lint.survey import MeshSurvey, items_of
-from cp.insight.lint.walk import HTTP_ROUTE
 from cp.insight.meaning import has_meaning
 from cp.model.checkpoint import checked
 from cp.model.names import Key
 from cp.model.violation import Finding
 from cp.policies import Policy
 from cp.resources.resource import Resource
+from cp.resources.targets import HTTP_ROUTE
 from cp.rules import PolicyItem
 from cp.rules.merging import MergedField
 from cp.translate.effective import has_hook
@@ -51,7 +51,7 @@ def unserved(survey: MeshSurvey, findings: Iterable[Finding]) -> Iterator[Findin
     silent = _silent_items(survey, findings)
     changing = _quickly_found_changing(survey, {policy.key for policy in silent})
     for policy, items in checked(silent.items(), survey.checkpoint):
-        if policy.key not in changing and survey.is_served_the_same_without(policy):
+        if policy.key not in changing and survey.recompilation.is_served_the_same_without(policy):
             yield from (finding_about(policy, _reason(item)) for item in items)
 
 
@@ -62,7 +62,7 @@ def _silent_items(survey: MeshSurvey, findings: Iterable[Finding]) -> _SilentIte
         if finding.code not in _NOT_ABOUT_EFFECTS:
             is_about_policy = finding.message.startswith(NO_EFFECT)
             paths.setdefault(finding.resource, []).append("" if is_about_policy else finding.path)
-    policies = (policy for policy in survey.judged if policy.key in survey.effective)
+    policies = (policy for policy in survey.judged if policy.key in survey.effects.effective)
     silent = {policy: tuple(_untold(policy, paths.get(policy.key, ()))) for policy in policies}
     return {policy: items for policy, items in silent.items() if items}
 
@@ -101,12 +101,10 @@ def _owners_of_rows(decision: RouteTableDecision | GatewayTableDecision) -> set[
 
 def _is_change(policy: Policy[Any], decision: AnyDecision, key: Key) -> bool:
     """Whether what comes of one decision would surely be served differently without a policy."""
-    if isinstance(decision, DestinationDecision):
+    if isinstance(decision, DestinationDecision | AdmissionDecision):
         return decision.differs_without(lambda item: item.policy.key == key)
     if isinstance(decision, GatewayDecision):
         return decision.is_built_differently_without(lambda item: item.policy.key == key)
-    if isinstance(decision, AdmissionDecision):
-        return decision.differs_without(lambda item: item.policy.key == key)
     if isinstance(decision, GatewayTableDecision):
         return False
     # How callers speak with an inbound may be what would be so without the policy.

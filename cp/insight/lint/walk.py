@@ -22,6 +22,7 @@ from cp.insight.parts import DestinationParts
 from cp.model.canonical import canonical_json
 from cp.model.names import Destination
 from cp.resources.resource import Resource
+from cp.resources.targets import HTTP_ROUTE, ROUTE_KINDS, TCP_ROUTE
 from cp.resources.world import World
 from cp.rules import CombinedConf, InboundRules, PolicyItem, PolicyRules, levels, of_service
 from cp.rules.merging import NOTHING, MergedConf, Origin
@@ -34,9 +35,6 @@ from cp.translate.proxy_class import ProxyClass
 from cp.translate.view.services import protocol_of
 from generators.proxy import Protocol
 
-HTTP_ROUTE: Final = "MeshHTTPRoute"
-TCP_ROUTE: Final = "MeshTCPRoute"
-ROUTES: Final = (HTTP_ROUTE, TCP_ROUTE)
 PASSTHROUGH: Final = "MeshPassthrough"
 
 Defaults = Mapping[str, MergedConf]
@@ -100,7 +98,7 @@ class ClassOutbounds:
         """The kind of routes that decides the route table of a destination; None if it has none."""
         destination = result.address.destination
         speaks_http = protocol_of(self.world, self.mesh, destination).is_http
-        for kind in ROUTES if speaks_http else (TCP_ROUTE,):
+        for kind in ROUTE_KINDS if speaks_http else (TCP_ROUTE,):
             if self._route_conf(kind, destination) is not None:
                 return kind
         return None
@@ -146,7 +144,7 @@ class ClassOutbounds:
         }
 
     def _policies(self) -> Iterator[PolicyRules]:
-        return (of_kind for kind, of_kind in self.rules.items() if of_kind.shape.to and kind not in ROUTES)
+        return (of_kind for kind, of_kind in self.rules.items() if of_kind.shape.to and kind not in ROUTE_KINDS)
 
     def _decision(
         self,

@@ -20,8 +20,7 @@ from cp.resources.resource import Resource
 from cp.resources.targets import GATEWAY
 from cp.resources.world import World
 from cp.rules.legacy.gateway_routes import GATEWAY_ROUTE
-from cp.rules.legacy.rules import age
-from cp.rules.legacy.selectors import ANY, Rank, best_rank, selectors_of
+from cp.rules.legacy.selectors import ANY, Rank, age, best_rank, selectors_of
 from cp.rules.matching.profile import listeners, tags_of_listeners
 
 _CARRIED_BY_ALL: Final = (SERVICE_TAG, ZONE_TAG)

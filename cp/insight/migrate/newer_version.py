@@ -9,10 +9,11 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from cp.insight.migrate.facts import MeshFacts
-from cp.insight.migrate.translation import Translation, checked
+from cp.insight.migrate.translation import Translation, valid_or_kept
 from cp.model.document import Document
 from cp.model.paths import step
 from cp.resources.resource import Resource
+from cp.resources.targets import HTTP_ROUTE
 from cp.resources.world import World
 
 _WITHOUT_FROM: Final = frozenset(
@@ -114,7 +115,7 @@ def _of_top(target: Mapping[str, Any]) -> Iterator[_Use]:
         yield "spec.targetRef.kind", f"the kind {top} is gone here", _BY_LABELS
     elif top == "Dataplane" and target.get("name"):
         yield "spec.targetRef.name", _NO_NAMES, _CHOSEN_BY_LABELS
-    elif top == "MeshHTTPRoute":
+    elif top == HTTP_ROUTE:
         yield "spec.targetRef.kind", f"the kind {top} is gone here", "name the route in `to[].targetRef`"
     elif top == "MeshGateway":
         yield "spec.targetRef.kind", _NO_GATEWAYS, _DELEGATED
@@ -145,7 +146,7 @@ def _backends(path: str, item: Mapping[str, Any]) -> Iterator[tuple[str, Mapping
 
 def _of_item(kind: str, path: str, target: Mapping[str, Any]) -> Iterator[_Use]:
     named = target.get("kind")
-    allowed = _TO | {"MeshHTTPRoute"} if kind in _FOR_ROUTES else _TO
+    allowed = _TO | {HTTP_ROUTE} if kind in _FOR_ROUTES else _TO
     if named not in allowed:
         yield f"{path}.targetRef.kind", f"the kind {named} is gone here", f"one of {', '.join(sorted(allowed))}"
     elif target.get("name"):
@@ -197,7 +198,7 @@ def rewrites(facts: MeshFacts) -> Iterator[Translation]:
         if policies:
             documents = tuple(_with_rules(policy.document) for policy in policies)
             origins = {document.key: document.key for document in documents}
-            yield checked(facts, Translation(kind.name, policies, documents, origins))
+            yield valid_or_kept(facts, Translation(kind.name, policies, documents, origins))
 
 
 def _is_for_all(policy: Resource) -> bool:

@@ -17,7 +17,6 @@ from cp.insight.migrate.selection import ALL, MOST_ITEMS, Choice, Contest, Tags,
 from cp.resources.kinds import LegacyConf
 from cp.resources.resource import Resource
 
-ROUTES: Final = frozenset({"MeshHTTPRoute", "MeshTCPRoute"})
 _WITHOUT_WORDS: Final = frozenset({("MeshHealthCheck", "checker")})
 """What confs have that no document can say: that a service is checked by HTTP, though it speaks something else."""
 

@@ -15,8 +15,7 @@ from typing import Final, TypeAlias, TypeVar
 
 from cp.resources.dataplane import SERVICE_TAG
 from cp.resources.resource import Resource
-from cp.rules.legacy.rules import age
-from cp.rules.legacy.selectors import ANY, Rank, rank, selectors_of
+from cp.rules.legacy.selectors import ANY, Rank, age, rank, selectors_of
 
 T = TypeVar("T")
 

@@ -24,6 +24,7 @@ from cp.resources.engine import FIELD as ENGINE
 from cp.resources.kinds import Kind, LegacySide
 from cp.resources.parse import parse
 from cp.resources.resource import Resource
+from cp.resources.targets import ROUTE_KINDS
 from cp.rules.legacy.limits import is_for_service_outside
 from cp.rules.legacy.selectors import selectors_of
 
@@ -78,7 +79,7 @@ def _of_kinds(facts: MeshFacts) -> Iterator[Translation]:
     for kind in facts.world.kinds.values():
         policies = tuple(facts.world.table(kind.name, facts.mesh)) if kind.name in LEGACY_POLICIES else ()
         if policies:
-            yield checked(facts, _translation(facts, kind, policies))
+            yield valid_or_kept(facts, _translation(facts, kind, policies))
 
 
 def _translation(facts: MeshFacts, kind: Kind, policies: tuple[Resource, ...]) -> Translation:
@@ -150,7 +151,7 @@ def _drafts(facts: MeshFacts, kind: Kind, policies: Sequence[Resource]) -> tuple
     choices = outbound_choices(policies, facts.carried)
     drafts: list[PolicyDraft] = []
     for to in outbounds.kinds_of(facts, choices):
-        write = routes.drafts if to in outbounds.ROUTES else outbounds.drafts
+        write = routes.drafts if to in ROUTE_KINDS else outbounds.drafts
         drafts += write(facts, to, choices)
     return drafts, list(routes.notes(choices)) if kind.name == "TrafficRoute" else []
 
@@ -160,7 +161,7 @@ def _kinds_of(facts: MeshFacts, policies: Sequence[Resource]) -> list[str]:
     return list(dict.fromkeys(conf.kind for conf in confs))
 
 
-def checked(facts: MeshFacts, translation: Translation) -> Translation:
+def valid_or_kept(facts: MeshFacts, translation: Translation) -> Translation:
     """The translation, unless a document in it is not valid: then the legacy policies stay."""
     for document in translation.documents:
         faults = [

@@ -136,6 +136,8 @@ _STATUSES: Final = ("301", "302", "303", "307", "308")
 _SCHEMES: Final = ("http", "https")
 _HOST_HEADERS: Final = frozenset({":authority", "host"})
 _ALL: Final = 100
+_PATHS: Final = {"EXACT": "Exact", "PREFIX": "PathPrefix", "REGEX": "RegularExpression"}
+_VALUES: Final = {"EXACT": "Exact", "REGEX": "RegularExpression", "ABSENT": "Absent", "PRESENT": "Present"}
 
 
 def validate(route: MeshGatewayRoute, _meta: DocumentMeta) -> Iterator[Violation]:
@@ -337,10 +339,6 @@ def _backend_ref(backend: _Data) -> _Data:
     tags = dict(backend.get("destination") or {})
     name = tags.pop(SERVICE_TAG, "")
     return {"kind": "MeshServiceSubset", "name": name, "tags": tags} if tags else {"kind": "MeshService", "name": name}
-
-
-_PATHS: Final = {"EXACT": "Exact", "PREFIX": "PathPrefix", "REGEX": "RegularExpression"}
-_VALUES: Final = {"EXACT": "Exact", "REGEX": "RegularExpression", "ABSENT": "Absent", "PRESENT": "Present"}
 
 
 def _written_match(match: _Data) -> _Data:

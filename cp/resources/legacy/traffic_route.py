@@ -174,6 +174,8 @@ class TrafficRoute(ConnectionPolicy, frozen=True):
 _LARGEST_RING: Final = 8_000_000
 _DEFAULT_RING: Final = 1024
 _HASH_FUNCTIONS: Final[Mapping[str, str]] = {"XX_HASH": "XXHash", "MURMUR_HASH_2": "MurmurHash2"}
+_EVERY_REQUEST: Final[list[dict[str, Any]]] = [{"path": {"type": "PathPrefix", "value": "/"}}]
+_TYPES: Final = {"exact": "Exact", "prefix": "Prefix", "regex": "RegularExpression"}
 
 
 def validate(route: TrafficRoute, _meta: DocumentMeta) -> Iterator[Violation]:
@@ -340,11 +342,10 @@ def _http_route(conf: Mapping[str, Any]) -> LegacyConf:
         rules.setdefault(canonical_json(matches), _row(matches, rule, f"conf.http[{index}]"))
     rules.setdefault(canonical_json(_EVERY_REQUEST), _row(_EVERY_REQUEST, {**conf, "modify": None}, "conf"))
     rows = list(reversed(rules.values()))
-    places = {f"rules[{at}]{inner}": place for at, (_, of_row) in enumerate(rows) for inner, place in of_row.items()}
+    places = {
+        f"rules[{index}]{inner}": place for index, (_, of_row) in enumerate(rows) for inner, place in of_row.items()
+    }
     return LegacyConf("MeshHTTPRoute", {"rules": [row for row, _ in rows]}, places)
-
-
-_EVERY_REQUEST: Final[list[dict[str, Any]]] = [{"path": {"type": "PathPrefix", "value": "/"}}]
 
 
 def _row(matches: list[dict[str, Any]], rule: Mapping[str, Any], place: str) -> tuple[dict[str, Any], dict[str, str]]:
@@ -371,9 +372,6 @@ def _written_match(match: Mapping[str, Any]) -> dict[str, Any]:
     elif method:
         headers.insert(0, _header(":method", method))
     return {**written, **({"headers": headers} if headers else {})}
-
-
-_TYPES: Final = {"exact": "Exact", "prefix": "Prefix", "regex": "RegularExpression"}
 
 
 def _header(name: str, value: Mapping[str, Any]) -> dict[str, str]:

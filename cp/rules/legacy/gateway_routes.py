@@ -20,8 +20,8 @@ from cp.resources.world import World
 from cp.rules.combined import CombinedConf
 from cp.rules.gateways import RoutesByHost
 from cp.rules.items import recipe
-from cp.rules.legacy.rules import age, failure_of_policy
-from cp.rules.legacy.selectors import best_rank, selectors_of
+from cp.rules.legacy.policy_confs import failure_of_policy
+from cp.rules.legacy.selectors import age, best_rank, selectors_of
 from cp.rules.merging import Layer, Origin, merge_group
 
 GATEWAY_ROUTE: Final = MESH_GATEWAY_ROUTE.name

@@ -15,7 +15,7 @@ from cp.resources.resource import Resource
 from cp.resources.services import EXTERNAL_SERVICE
 from cp.resources.world import Table, World
 from cp.rules.legacy.matching import whole_tags
-from cp.rules.legacy.selectors import Rank, best_rank, selectors_of, strongest
+from cp.rules.legacy.selectors import Rank, age, best_rank, selectors_of, strongest
 from cp.rules.matching.profile import DataplaneProfile, profile
 
 RATE_LIMIT: Final = "RateLimit"
@@ -60,7 +60,7 @@ def _names(services: Table) -> tuple[str, ...]:
 
 
 def _holding(limits: Iterable[Resource], service: str, proxy: DataplaneProfile) -> Resource | None:
-    ranked = [(rank, limit.source.created, limit) for limit in limits for rank in _rank(limit, service, proxy)]
+    ranked = [(rank, age(limit), limit) for limit in limits for rank in _rank(limit, service, proxy)]
     return strongest(ranked)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from cp.resources.dataplane import SERVICE_TAG
+from cp.resources.resource import Resource
 
 T = TypeVar("T")
 
@@ -44,6 +45,14 @@ def best_rank(selectors: Iterable[Mapping[str, str]], tag_sets: Iterable[Mapping
     known = list(tag_sets)
     fitting = (rank(selector) for selector in selectors if any(fits(selector, tags) for tags in known))
     return max(fitting, default=None)
+
+
+def age(policy: Resource) -> str:
+    """When a policy was made: of equals the newest holds. Of equally old ones it is the first by name, as in Kuma.
+
+    They stand in the order of their names, and neither `max` nor `sorted` changes that.
+    """
+    return policy.source.created
 
 
 def strongest(ranked: Iterable[tuple[Rank, str, T]]) -> T | None:

@@ -22,8 +22,7 @@ from cp.resources.resource import Resource
 from cp.resources.services import EXTERNAL_SERVICE
 from cp.resources.world import Table, World
 from cp.rules.legacy.matching import services_of, whole_tags
-from cp.rules.legacy.rules import age
-from cp.rules.legacy.selectors import ByService, best_rank, selectors_of, strongest
+from cp.rules.legacy.selectors import ByService, age, best_rank, selectors_of, strongest
 from cp.rules.matching.profile import DataplaneProfile, profile
 
 PERMISSION: Final = TRAFFIC_PERMISSION.name

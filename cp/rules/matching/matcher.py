@@ -13,6 +13,7 @@ from typing import TypeAlias
 from cp.model.memo import ByIdentity
 from cp.resources.dataplane import SERVICE_TAG
 from cp.resources.resource import Resource
+from cp.resources.targets import HTTP_ROUTE
 from cp.resources.world import Table, World
 from cp.rules.matching.order import precedence, top_of
 from cp.rules.matching.profile import DataplaneSignature, gateway_of, looking_at, profile
@@ -54,7 +55,7 @@ class _OfKind:
         for policy in world.table(kind, mesh):
             name = _names_dataplane(policy)
             (named.setdefault(name, []) if name else broad).append(policy)
-        return cls(world.table("MeshHTTPRoute", mesh), broad, named)
+        return cls(world.table(HTTP_ROUTE, mesh), broad, named)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +227,7 @@ def _kept(before: _OfKind, now: _OfKind) -> set[Resource]:
     in_both = set(before.broad).intersection(now.broad)
     if before.routes is now.routes:
         return in_both
-    return {policy for policy in in_both if top_of(policy).kind != "MeshHTTPRoute"}
+    return {policy for policy in in_both if top_of(policy).kind != HTTP_ROUTE}
 
 
 def _ordered(matches: Iterable[MatchedPolicy]) -> _Matches:

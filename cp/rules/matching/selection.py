@@ -13,6 +13,7 @@ from cp.model.names import Identity
 from cp.model.target import TargetRef
 from cp.resources.dataplane import SERVICE_TAG
 from cp.resources.resource import EFFECT_LABEL, Resource
+from cp.resources.targets import HTTP_ROUTE
 from cp.resources.world import Table, World
 from cp.rules.matching.order import top_of
 from cp.rules.matching.profile import (
@@ -58,7 +59,7 @@ def _select(world: World, policy: Resource, selector: Resource, signature: Datap
     if not (_of_zone(selector, signature) and _of_namespace(selector, signature.profile)):
         return None
     target = top_of(selector)
-    if target.kind == "MeshHTTPRoute":
+    if target.kind == HTTP_ROUTE:
         routes = routes_at_top(world.table(target.kind, policy.mesh), policy) if selector is policy else ()
         return _joined(policy, (_select(world, policy, route, signature) for route in routes))
     return _by_target(policy, target, signature)

@@ -60,7 +60,7 @@ def _likeness(proxy: CompiledProxy) -> _Likeness:
     of_class, gateway = proxy.proxy_class, proxy.dataplane.spec.net.gateway
     return (
         ByIdentity(of_class.outbound_policies),
-        of_class.rules.legacy.on_calls,
+        of_class.rules.legacy.policies_of_calls,
         of_class.caller,
         frozenset(address.destination for address in of_class.addresses),
         ByIdentity(proxy.inbound_policies),

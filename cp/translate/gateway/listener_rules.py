@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from cp.model.failure import Failure
 from cp.model.names import Key
+from cp.resources.targets import HTTP_ROUTE, TCP_ROUTE
 from cp.rules import PolicyRules
 from cp.rules.gateways import RoutesByHost, listeners_alike, routes_by_host
 from cp.rules.legacy.gateway_routes import failures_at, legacy_routes_by_host
@@ -103,7 +104,7 @@ class RulesOfListeners:
         of_calls = rules.among(known | (rules.keys() - routes.keys()))
         policies = tuple(tuple(match.policy for match in kind_rules.matched) for kind_rules in of_calls.values())
         http_routes, tcp_routes = (self._routes(rules, protocol) for protocol in (Protocol.HTTP, Protocol.TCP))
-        outbounds, limits = rules.legacy.on_calls
+        outbounds, limits = rules.legacy.policies_of_calls
         legacy = (*(match.policy for match in outbounds), *(limit for _, limit in limits))
         return ListenerRules(rules, of_calls, (*policies, legacy), http_routes, tcp_routes)
 
@@ -118,7 +119,7 @@ class RulesOfListeners:
         proxy = self._proxy
         tags = listener_tags(profile(proxy.dataplane), proxy.gateway, listeners_of(proxy.gateway)[listener.index])
         self.failures |= dict.fromkeys(failures_at(proxy.world, proxy.mesh, tags))
-        return legacy_routes_by_host(proxy.world, proxy.mesh, tags, "MeshHTTPRoute" if port.is_http else "MeshTCPRoute")
+        return legacy_routes_by_host(proxy.world, proxy.mesh, tags, HTTP_ROUTE if port.is_http else TCP_ROUTE)
 
     def _routes(self, rules: Rules, protocol: Protocol) -> RoutesByHost:
         kinds = (

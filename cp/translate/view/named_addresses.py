@@ -23,8 +23,7 @@ from cp.resources.dataplane import SERVICE_TAG
 from cp.resources.legacy import virtual_outbound
 from cp.resources.resource import Resource
 from cp.resources.world import Table, World
-from cp.rules.legacy.rules import age
-from cp.rules.legacy.selectors import ANY, Rank, best_rank, selectors_of
+from cp.rules.legacy.selectors import ANY, Rank, age, best_rank, selectors_of
 from cp.translate.view.dataplanes import DataplanePort, ports
 from cp.translate.view.outside import LEGACY_EXTERNAL
 
