@@ -105,20 +105,23 @@ def _of_item(world: World, policy: Resource, item: PolicyItem, called: Iterable[
     by_tag = [destination for destination in called if (SERVICE_TAG, destination.service) in (tags_of(item) or ())]
     calls = [*_destinations(world, item), *by_tag] or [Destination(item.target.name or "")]
     for index, rule in enumerate(to.get("rules") or ()):
-        default = step(step(step(item.origin.path, "rules"), index), "default")
-        yield from _weights(policy, rule, default)
+        default, redirects = step(step(step(item.origin.path, "rules"), index), "default"), _redirects(rule)
+        yield from () if redirects else _weights(policy, rule, default)
         for path, reference_ in _references(rule, default):
             if why := _lost(world, policy, calls, reference_):
-                yield finding_about(policy, _to_nothing(why, path, reference_))
+                gets_nothing = redirects or reference_.get("weight") == 0
+                yield finding_about(policy, _to_nothing(why, path, gets_nothing=gets_nothing))
+            elif redirects:
+                continue
             elif policy.type == HTTP_ROUTE and (spoken := _not_http(world, policy, calls, reference_)) is not None:
                 yield finding_about(policy, _unlike(world, policy.mesh, spoken, path))
 
 
-def _to_nothing(why: str, path: str, reference_: Mapping[str, Any]) -> FindingReason:
+def _to_nothing(why: str, path: str, *, gets_nothing: bool) -> FindingReason:
     if ".requestMirror." in path:
         return FindingReason("refers-to-nothing", f"{why}: no copies are sent", path, "correct the reference")
-    if reference_.get("weight") == 0:
-        hint = "create it before you raise the weight"
+    if gets_nothing:
+        hint = "create it before calls are sent to it"
         return FindingReason("target-missing", f"{why}, which gets nothing yet", path, hint)
     return FindingReason("refers-to-nothing", f"{why}: its share of the calls fails", path, "correct the reference")
 
@@ -135,14 +138,19 @@ def _references(rule: Mapping[str, Any], path: str) -> Iterator[tuple[str, Mappi
 
 def _weights(policy: Resource, rule: Mapping[str, Any], path: str) -> Iterator[Finding]:
     default = rule.get("default") or {}
-    weights = [element.get("weight", 1) for element in default.get("backendRefs") or ()]
-    redirects = any(element.get("type") == "RequestRedirect" for element in default.get("filters") or ())
-    if weights and not any(weights) and not redirects:
+    weights = [element.get("weight") for element in default.get("backendRefs") or ()]
+    if weights and all(weight == 0 for weight in weights):
         effect = "connection is closed" if policy.type == TCP_ROUTE else "request is answered with 500"
         text = f"all weights are 0: every {effect}"
         yield finding_about(
             policy, FindingReason("zero-weights", text, step(path, "backendRefs"), "give one of them a weight")
         )
+
+
+def _redirects(rule: Mapping[str, Any]) -> bool:
+    """Whether a rule redirects requests, so that none goes to a backend."""
+    filters = (rule.get("default") or {}).get("filters") or ()
+    return any(element.get("type") == "RequestRedirect" for element in filters)
 
 
 def _lost(world: World, policy: Resource, calls: Iterable[Destination], data: Mapping[str, Any]) -> str:
