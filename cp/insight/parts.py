@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, TypeAlias
 
+from cp.insight.effects import with_another
 from cp.model.names import Destination, Identity, Key
 from cp.model.wording import few
 from cp.rules.merging import Conf, Layer, MergedConf, Origin, alone, merge, put, without
@@ -137,6 +138,32 @@ class DestinationParts:
         """Whether a field has no effect on listener and routes, and has one on the cluster."""
         return self._acts_on_cluster_only(kind, lambda conf: without(conf, path))
 
+    def writers_over(self, kind: str, path: str, writers: Iterable[str]) -> tuple[str, ...]:
+        """Those of some other kinds of policies that write over a field, so that no value of it would be seen."""
+        served = self.outbounds[0].effective if self.outbounds else {}
+        confs = served if self.backend is None else {**served, **self.backend.effective}
+        present = tuple(writer for writer in writers if writer in confs)
+        if not present or self._has_failed or self._is_seen(kind, path, ""):
+            return ()
+        return tuple(writer for writer in present if self._is_seen(kind, path, writer))
+
+    def _is_seen(self, kind: str, path: str, left_out: str) -> bool:
+        """Whether another value of a field would be seen in what is served, without the policies of another kind."""
+        changed = self._bodies_without(left_out, kind, lambda conf: with_another(conf, path))
+        return changed != self._bodies_without(left_out, kind, lambda conf: conf)
+
+    def _bodies_without(self, left_out: str, kind: str, change: _Change) -> list[bytes]:
+        """The bodies of both parts if the confs of one kind were changed, and those of another left out."""
+        bodies: list[bytes] = []
+        for result in self.outbounds:
+            of_routes = {name: _without_kind(effective, left_out) for name, effective in result.of_routes.items()}
+            remaining = replace(result, effective=_without_kind(result.effective, left_out), of_routes=of_routes)
+            bodies += _bodies(self._changed_fragment(remaining, kind, change))
+        if self.backend is not None:
+            effective = _without_kind(self.backend.effective, left_out)
+            bodies += self._cluster_bodies(_with_conf(effective, kind, _changed_conf(effective.get(kind), change)))
+        return bodies
+
     def is_reached_by(self, routes: tuple[Identity, ...]) -> bool:
         """Whether some row to which these routes contribute leads to the destination itself."""
         own_cluster = cluster_name(self.destination)
@@ -246,8 +273,12 @@ def _bodies(fragment: Fragment) -> list[bytes]:
 
 
 def _with_conf(effective: Effective, kind: str, conf: MergedConf | None) -> Effective:
-    other_confs = {name: conf_of_kind for name, conf_of_kind in effective.items() if name != kind}
+    other_confs = _without_kind(effective, kind)
     return other_confs if conf is None else {**other_confs, kind: conf}
+
+
+def _without_kind(effective: Effective, kind: str) -> Effective:
+    return {name: conf for name, conf in effective.items() if name != kind}
 
 
 def _changed_conf(conf: MergedConf | None, change: _Change) -> MergedConf | None:

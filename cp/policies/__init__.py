@@ -235,6 +235,12 @@ class Policy(Generic[Conf]):
     change_list: ClassVar[str] = ""
     """A list of changes that `finish` makes. It enters each that found something to change in `Built.used`."""
 
+    writes_over: ClassVar[frozenset[str]] = frozenset()
+    """The kinds of policies that write a field of Envoy's too which this policy writes, and lose as they come first.
+
+    A policy that fills in `finish` may write over anything.
+    """
+
     judges_every_client: ClassVar[bool] = False
     """Whether it decides who may call at all, for which callers need an identity.
 

@@ -200,6 +200,7 @@ class MeshCircuitBreaker(Policy[Conf]):
         customary=((r"^spec\.rules(\[\d+\]\.default)", r"spec.from\1"),),
     )
     order = 1300
+    writes_over = frozenset({"MeshHealthCheck"})
     conf = Conf
     targets = TARGETS
     is_for_grpc_clients = True

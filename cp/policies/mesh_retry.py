@@ -345,7 +345,8 @@ class MeshRetry(Policy[Conf]):
             return ""
         if not all(str(condition).startswith(_METHOD) for condition in value):
             return ""
-        return f"for these methods, on the default {', '.join(_conditions(call.retry))}"
+        default = ", ".join(_conditions(call.retry))
+        return f"for these methods, on the default {default}" if value else f"on the default {default}"
 
 
 def _unset_fields(section: str, retry: ServedRetries) -> Iterator[UnsetField]:

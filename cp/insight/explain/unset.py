@@ -24,6 +24,11 @@ def unset(
                 yield _value(policy.kind.name, field)
 
 
+def as_served(value: FieldValue) -> FieldValue:
+    """A value that nobody set as a field of a policy, and that a patch may have written."""
+    return replace(value, winner=replace(value.winner, level=ENVOY), note=value.note or "as it is served, with patches")
+
+
 def uncovered(removed: Iterable[FieldValue], unset_values: Iterable[FieldValue]) -> Iterator[FieldValue]:
     """What nulls removed, with the value that holds then if there is one; and the fields that nobody spoke of."""
     by_field = {(value.policy, value.path): value for value in unset_values}

@@ -13,6 +13,7 @@ from cp.insight.inspect.meaning import meaningless_reason, traits
 from cp.insight.inspect.scopes import ConfScope
 from cp.insight.parts import DestinationParts, destination_parts, fragments_of
 from cp.insight.tagged_clients import items_for_nobody
+from cp.insight.whole import of_inbound, writers_over, written_over
 from cp.model.failure import Failure
 from cp.model.names import Destination
 from cp.model.remembered import remembered
@@ -26,6 +27,7 @@ from cp.translate.effective import has_hook
 from cp.translate.gateway import GatewayResult
 from cp.translate.proxy_class import ProxyClass
 from cp.translate.view.mtls import inbound_tls
+from cp.translate.view.proxies import inbounds
 
 _NO_TLS: Final = "has no effect: the proxy takes no TLS, so clients do not show who they are"
 _KNOWS_NOBODY: Final = "has no effect: those whom it means have certificates without tags, by a MeshIdentity"
@@ -42,6 +44,7 @@ class IdleReasons:
         self._compiler, self._world, self._policy = compiler, world, policy
         self._parts_of_classes: dict[ProxyClass, Mapping[Destination, DestinationParts]] = {}
         self._answers: dict[tuple[ProxyClass, Destination, Hashable], bool] = {}
+        self._writers: dict[tuple[ProxyClass, Destination, str], tuple[str, ...]] = {}
         self._of_gateways = GatewayReasons(compiler, world, policy)
 
     def sharing_key(self, dataplane: Resource) -> tuple[object, ...]:
@@ -86,7 +89,47 @@ class IdleReasons:
         reason = meaningless_reason(policy, dataplane, scope, path, conf_fields=conf_fields, parts=parts)
         if self._matches_nothing(policy, dataplane, path):
             return _MATCHES_NOTHING
-        return reason or self._part_reason(parts, scope, path, setting, removed=removed)
+        return (
+            reason
+            or self._reason_of_writers(dataplane, scope, path, parts, setting)
+            or self._part_reason(parts, scope, path, setting, removed=removed)
+        )
+
+    def _reason_of_writers(
+        self, dataplane: Resource, scope: ConfScope, path: str, parts: DestinationParts | None, setting: Setting
+    ) -> str:
+        """The reason if other kinds of policies write over a value, as they come later."""
+        policy = self._compiler.policies[self._policy.type]
+        if setting.value is None or policy.is_route or has_hook(policy, "finish"):
+            return ""
+        if parts is not None:
+            writers = self._writers_over_destination(parts, policy, path)
+        else:
+            writers = self._writers_over_inbound(dataplane, scope, path)
+        return written_over(writers) if writers else ""
+
+    def _writers_over_destination(self, parts: DestinationParts, policy: Policy[Any], path: str) -> tuple[str, ...]:
+        key = parts.proxy_class, parts.destination, path
+        if key not in self._writers:
+            kinds = self._compiler.policies
+            may_write = [other.kind.name for other in writers_over(tuple(kinds.values()), policy, kinds)]
+            self._writers[key] = parts.writers_over(policy.kind.name, path, may_write)
+        return self._writers[key]
+
+    def _writers_over_inbound(self, dataplane: Resource, scope: ConfScope, path: str) -> tuple[str, ...]:
+        proxy, policy = self._proxy(dataplane), self._compiler.policies[self._policy.type]
+        if proxy is None or scope.inbound_index is None or scope.clients:
+            return ()
+        for (index, _), reached in zip(inbounds(dataplane), proxy.inbounds, strict=True):
+            whole = (
+                of_inbound(tuple(self._compiler.policies.values()), policy, reached)
+                if index == scope.inbound_index
+                else None
+            )
+            conf = reached.effective.get(policy.kind.name)
+            if whole is not None and conf is not None:
+                return whole.writers_over(conf.value, path)
+        return ()
 
     def is_about_clusters_alone(self, scope: ConfScope) -> bool:
         """Whether a scope is a listener of a gateway, and the policy writes into clusters and nothing else."""

@@ -1,0 +1,98 @@
+"""Values over which policies of other kinds write are in force nowhere: held against what is served without them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+
+from cp.insight.inspect import affected_proxies
+from cp.model.names import Key
+from tests.lint.test_told import served
+from tests.rules.worlds import world_of
+
+MESH: Final = """
+type: Mesh
+name: default
+---
+type: Dataplane
+mesh: default
+name: web
+networking:
+  address: 10.0.0.1
+  inbound: [{port: 80, servicePort: 8080, tags: {kuma.io/service: web, kuma.io/protocol: http}}]
+  outbound: [{port: 1001, tags: {kuma.io/service: web}}]
+"""
+
+PATCH: Final = """---
+type: MeshProxyPatch
+mesh: default
+name: patch
+spec: {default: {appendModifications: [{cluster: {operation: Patch, MATCHvalue: 'connectTimeout: 8s'}}]}}
+"""
+
+TIMEOUT: Final = """---
+type: MeshTimeout
+mesh: default
+name: p
+spec: {PART: [{targetRef: {kind: Mesh}, default: {connectionTimeout: 3s}}]}
+"""
+
+BREAKER: Final = """---
+type: MeshCircuitBreaker
+mesh: default
+name: breaker
+spec: {to: [{targetRef: {kind: Mesh}, default: {outlierDetection: {detectors: {totalFailures: {}}THRESHOLD}}}]}
+"""
+
+CHECK: Final = """---
+type: MeshHealthCheck
+mesh: default
+name: p
+spec: {to: [{targetRef: {kind: Mesh}, default: {http: {}, healthyPanicThreshold: 50}}]}
+"""
+
+OF_CALLS: Final = TIMEOUT.replace("PART", "to")
+OF_CLIENTS: Final = TIMEOUT.replace("PART", "from")
+OF_ALL: Final = PATCH.replace("MATCH", "")
+BY_PATCH: Final = "has no effect: a MeshProxyPatch writes another value in its place"
+BY_BREAKER: Final = "has no effect: a MeshCircuitBreaker writes another value in its place"
+
+
+def of_inbound(origin: str) -> str:
+    return PATCH.replace("MATCH", f"match: {{origin: {origin}}}, ")
+
+
+@pytest.mark.parametrize(
+    ("policy", "field", "other", "expected"),
+    [
+        pytest.param(OF_CALLS, "connectionTimeout", "", "", id="a cluster without a patch"),
+        pytest.param(OF_CALLS, "connectionTimeout", OF_ALL, BY_PATCH, id="a cluster"),
+        pytest.param(OF_CALLS, "connectionTimeout", of_inbound("inbound"), "", id="a patch of another cluster"),
+        pytest.param(OF_CLIENTS, "connectionTimeout", of_inbound("inbound"), BY_PATCH, id="an inbound"),
+        pytest.param(OF_CLIENTS, "connectionTimeout", of_inbound("outbound"), "", id="a patch of no inbound"),
+        pytest.param(
+            CHECK,
+            "healthyPanicThreshold",
+            BREAKER.replace("THRESHOLD", ", healthyPanicThreshold: 30"),
+            BY_BREAKER,
+            id="a policy that comes later",
+        ),
+        pytest.param(CHECK, "healthyPanicThreshold", BREAKER.replace("THRESHOLD", ""), "", id="one that leaves it"),
+    ],
+)
+def test_inspection_tells_which_policies_write_over_a_value(policy: str, field: str, other: str, expected: str) -> None:
+    world = world_of(MESH + policy + other)
+    resource = next(one for one in world if one.kind.policy is not None and one.name == "p")
+    (proxy,) = affected_proxies(world, resource)
+
+    assert {effect.idle_reason for effect in proxy.effects if effect.path == field} == {expected}
+
+
+@pytest.mark.parametrize("value", ["3s", "4s"])
+def test_so_nothing_that_is_served_depends_on_it(value: str) -> None:
+    """The judge of this file."""
+    world = world_of(MESH + OF_ALL + OF_CALLS.replace("3s", value))
+
+    assert world.get(Key("MeshTimeout", "default", "p")) is not None
+    assert served(world) == served(world_of(MESH + OF_ALL))
