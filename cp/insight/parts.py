@@ -268,6 +268,11 @@ def fragments_of(proxy: CompiledProxy) -> Iterator[Fragment]:
         yield proxy.capture_result.fragment
 
 
+def made_in(fragment: Fragment) -> frozenset[tuple[str, str]]:
+    """The changes that a fragment has, by the kind of policy and the path: those about it that could be made."""
+    return fragment.used - {(kind, path) for kind, path, _ in fragment.problems}
+
+
 def _bodies(fragment: Fragment) -> list[bytes]:
     return [packed.body for packed in fragment]
 

@@ -7,9 +7,11 @@ from typing import Final
 import pytest
 
 from cp.insight.inspect import affected_proxies
+from cp.insight.lint import lint
 from cp.model.names import Key
 from tests.lint.test_told import served
 from tests.rules.worlds import world_of
+from tests.snapshots import policies
 
 MESH: Final = """
 type: Mesh
@@ -96,3 +98,56 @@ def test_so_nothing_that_is_served_depends_on_it(value: str) -> None:
 
     assert world.get(Key("MeshTimeout", "default", "p")) is not None
     assert served(world) == served(world_of(MESH + OF_ALL))
+
+
+ROWS: Final = """---
+type: MeshProxyPatch
+mesh: default
+name: p
+spec:
+  default:
+    appendModifications:
+      - {virtualHost: {operation: Patch, MATCHjsonPatches: [{op: remove, path: /routes/0}]}}
+      - {virtualHost: {operation: Patch, MATCHjsonPatches: [{op: remove, path: /routes/0}]}}
+"""
+ROUTE: Final = """---
+type: MeshHTTPRoute
+mesh: default
+name: r
+spec:
+  to:
+    - targetRef: {kind: MeshService, name: web}
+      rules:
+        - matches: [{path: {type: PathPrefix, value: /a}}]
+          default: {filters: [{type: RequestRedirect, requestRedirect: {hostname: x}}]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "told", "reasons"),
+    [
+        pytest.param(ROWS.replace("MATCH", ""), "is not made everywhere", {""}, id="to one of two"),
+        pytest.param(
+            ROWS.replace("MATCH", "match: {origin: inbound}, "), "has no effect", {"has no effect"}, id="to nothing"
+        ),
+    ],
+)
+def test_a_change_that_is_made_to_some_of_what_it_is_about_has_an_effect(
+    change: str, told: str, reasons: set[str]
+) -> None:
+    """After the first one the inbound has no row left, and the outbound has another."""
+    world = world_of(MESH + ROUTE + change)
+    patch = Key("MeshProxyPatch", "default", "p")
+    resource = world.get(patch)
+    assert resource is not None
+    (proxy,) = affected_proxies(world, resource)
+    second = "appendModifications[1]"
+
+    of_second = [
+        finding.message for finding in lint(policies(), world) if finding.resource == patch and second in finding.path
+    ]
+    assert [message.partition(":")[0] for message in of_second] == [told]
+    idle_reasons = {effect.idle_reason.partition(":")[0] for effect in proxy.effects if effect.path == second}
+    assert idle_reasons == reasons
+    alone = change[: change.rindex("      - {virtualHost")]
+    assert (served(world) == served(world_of(MESH + ROUTE + alone))) is ("" not in reasons)

@@ -11,7 +11,7 @@ from cp.insight.gateways import CALL_HOOKS
 from cp.insight.inspect.gateway_reasons import GatewayReasons
 from cp.insight.inspect.meaning import meaningless_reason, traits
 from cp.insight.inspect.scopes import ConfScope
-from cp.insight.parts import DestinationParts, destination_parts, fragments_of
+from cp.insight.parts import DestinationParts, destination_parts, fragments_of, made_in
 from cp.insight.tagged_clients import items_for_nobody
 from cp.insight.whole import of_inbound, writers_over, written_over
 from cp.model.failure import Failure
@@ -87,8 +87,8 @@ class IdleReasons:
         parts = self._parts(dataplane).get(scope.destination) if scope.destination is not None else None
         policy = self._compiler.policies[self._policy.type]
         reason = meaningless_reason(policy, dataplane, scope, path, conf_fields=conf_fields, parts=parts)
-        if self._matches_nothing(policy, dataplane, path):
-            return _MATCHES_NOTHING
+        if reason_of_change := self._reason_of_change(policy, dataplane, path):
+            return reason_of_change
         return (
             reason
             or self._reason_of_writers(dataplane, scope, path, parts, setting)
@@ -207,17 +207,29 @@ class IdleReasons:
             self._answers[key] = answer()
         return self._answers[key]
 
-    def _matches_nothing(self, policy: Policy[Any], dataplane: Resource, path: str) -> bool:
+    def _reason_of_change(self, policy: Policy[Any], dataplane: Resource, path: str) -> str:
+        """The reason if a change matches nothing of a proxy, or cannot be made to anything that it matches."""
         changes = self._matching_changes(dataplane)
-        return changes is not None and path.startswith(f"{policy.change_list}[") and path not in changes
+        if changes is None or not path.startswith(f"{policy.change_list}["):
+            return ""
+        return dict(changes).get(path, _MATCHES_NOTHING)
 
-    def _matching_changes(self, dataplane: Resource) -> frozenset[str] | None:
-        """The changes of policies of this kind that match something of a proxy; None if they are not known."""
+    def _matching_changes(self, dataplane: Resource) -> frozenset[tuple[str, str]] | None:
+        """The changes of policies of this kind that match something of a proxy; None if they are not known.
+
+        With each the reason if it is made to nothing there.
+        """
         kind = self._policy.type
         proxy = self._proxy(dataplane) if self._compiler.policies[kind].change_list else None
         if proxy is None:
             return None
-        return frozenset(path for fragment in fragments_of(proxy) for used_by, path in fragment.used if used_by == kind)
+        changes: dict[str, str] = {}
+        for fragment in fragments_of(proxy):
+            changes |= {path: "" for of, path in made_in(fragment) if of == kind}
+            for of, path, reason in fragment.problems:
+                if of == kind:
+                    changes.setdefault(path, f"has no effect: {reason}")
+        return frozenset(changes.items())
 
     def confs_by_routes(self, dataplane: Resource) -> Iterator[tuple[ConfScope, MergedConf]]:
         """The confs of services that a proxy has no outbound for, but reaches by routes of other services."""
