@@ -143,3 +143,23 @@ def test_a_weight_that_is_null_is_none_that_is_zero(weight: str, is_told: bool) 
     text = mesh_with(more=http_route("/", f"{{backendRefs: [{{kind: MeshService, name: shop-v1, weight: {weight}}}]}}"))
 
     assert (bool(told(text, "zero-weights")), bool(endpoints(text))) == (is_told, not is_told)
+
+
+RETRIED: Final = """---
+type: MeshRetry
+mesh: default
+name: r
+spec: {to: [{targetRef: {kind: Mesh}, default: {http: {numRetries: 3}}}]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("outbound", "expected"),
+    [(BY_TAG, "the tag `kuma.io/protocol` of its inbounds"), (BY_REFERENCE, "`appProtocol` of its port")],
+)
+def test_it_is_told_where_a_protocol_is_said(outbound: str, expected: str) -> None:
+    text = mesh_with("tcp", outbound, http_route("/") + RETRIED)
+
+    hints = [finding.hint for finding in lint(policies(), world_of(text)) if finding.code == "no-meaning"]
+    assert len(hints) > 1
+    assert all(f"say so in {expected}" in hint for hint in hints)

@@ -7,13 +7,13 @@ from typing import Any, Final, TypeAlias
 
 from cp.insight.lint.codes import FindingReason, finding_about
 from cp.insight.lint.survey import MeshSurvey
-from cp.insight.lint.targets import destination_name
+from cp.insight.lint.targets import destination_name, where_protocol_is_said
 from cp.insight.lint.walk import HTTP_ROUTE, ROUTES, TCP_ROUTE
 from cp.model.names import Destination, Identity
 from cp.model.paths import step
 from cp.model.target import BackendRef
 from cp.model.violation import Finding
-from cp.resources.dataplane import PROTOCOL_TAG, SERVICE_TAG
+from cp.resources.dataplane import SERVICE_TAG
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.rules import PolicyItem
@@ -22,7 +22,6 @@ from cp.rules.items import items, reference, tags_of
 from cp.rules.matches import matches_hash
 from cp.rules.targets import TargetTables
 from cp.translate.view.backends import BackendResolver
-from cp.translate.view.outside import EXTERNAL
 from cp.translate.view.services import destination_of, protocol_of
 from generators.proxy import Rewrite, Route
 
@@ -178,14 +177,8 @@ def _not_http(
 def _unlike(world: World, mesh: str, backend: Destination, path: str) -> FindingReason:
     whom, protocol = destination_name(backend), protocol_of(world, mesh, backend)
     text = f"requests are sent to {whom} as HTTP, and its protocol is {protocol}: if it speaks no HTTP, they all fail"
-    hint = f"if it speaks HTTP, say so in {_where_protocol_is_said(backend)}; if not, write a {TCP_ROUTE}"
+    hint = f"if it speaks HTTP, say so in {where_protocol_is_said(backend)}; if not, write a {TCP_ROUTE}"
     return FindingReason("backend-not-http", text, path, hint)
-
-
-def _where_protocol_is_said(backend: Destination) -> str:
-    if backend.identity is None:
-        return f"the tag `{PROTOCOL_TAG}` of its inbounds"
-    return "its `match.protocol`" if backend.identity.type == EXTERNAL else "`appProtocol` of its port"
 
 
 def _decoded(data: Mapping[str, Any]) -> BackendRef:

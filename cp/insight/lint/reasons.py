@@ -22,7 +22,7 @@ from cp.insight.lint.decisions import (
 from cp.insight.lint.gateway_decisions import GatewayTableDecision
 from cp.insight.lint.gateway_routes import of_listeners, of_table, selected_listeners
 from cp.insight.lint.survey import MeshSurvey, items_of
-from cp.insight.lint.targets import destination_name, missing
+from cp.insight.lint.targets import destination_name, missing, where_protocol_is_said
 from cp.insight.lint.walk import PASSTHROUGH, BlockedItem, needs_mtls
 from cp.insight.meaning import section_of
 from cp.model.names import Destination, Identity
@@ -117,7 +117,8 @@ def blocked_reason(item: PolicyItem, blocked: Sequence[BlockedItem]) -> FindingR
         return FindingReason(
             "shadowed-route", f"for {service} the MeshHTTPRoute counts, and not this one: {by}", path, hint
         )
-    hint = "if it speaks HTTP, say so in its port's `appProtocol`; else write a MeshTCPRoute"
+    where = where_protocol_is_said(blocked[0].destination)
+    hint = f"if it speaks HTTP, say so in {where}; else write a MeshTCPRoute"
     return FindingReason(
         "no-meaning", f"a {item.policy.type} has no meaning for {service}, which speaks tcp", path, hint
     )
@@ -170,7 +171,7 @@ def _without_meaning(policy: Policy[Any], item: PolicyItem, decisions: Sequence[
     name, (protocol, destination) = next(iter(sections.items()))
     text = f"`{name}` has no meaning where {protocol} is spoken, as with {destination_name(destination)}"
     meant = " or ".join(sorted(policy.section_protocols[name]))
-    hint = f"if {meant} is spoken, say so in `appProtocol` of the port"
+    hint = f"if {meant} is spoken, say so in {where_protocol_is_said(destination)}"
     return FindingReason("no-meaning", text, step(item.layer.path, name), hint)
 
 

@@ -10,7 +10,7 @@ from cp.insight.lint.survey import MeshSurvey, items_of
 from cp.model.names import Destination
 from cp.model.paths import step
 from cp.model.violation import Finding
-from cp.resources.dataplane import SERVICE_TAG
+from cp.resources.dataplane import PROTOCOL_TAG, SERVICE_TAG
 from cp.resources.resource import Resource
 from cp.resources.schema import near
 from cp.resources.world import World
@@ -18,6 +18,7 @@ from cp.rules import PolicyItem
 from cp.rules.item_index import resources_meant, section_meant
 from cp.rules.items import ItemReference, reference, tags_of
 from cp.rules.targets import TargetTables
+from cp.translate.view.outside import EXTERNAL
 from cp.translate.view.services import exists
 
 
@@ -66,6 +67,13 @@ def _is_judged(survey: MeshSurvey, item: PolicyItem) -> bool:
 def destination_name(destination: Destination) -> str:
     identity = destination.identity
     return f"the service {destination.service}" if identity is None else f"{identity.type} {identity.name}"
+
+
+def where_protocol_is_said(destination: Destination) -> str:
+    """The field by which it is known what is spoken with a destination."""
+    if destination.identity is None:
+        return f"the tag `{PROTOCOL_TAG}` of its inbounds"
+    return "its `match.protocol`" if destination.identity.type == EXTERNAL else "`appProtocol` of its port"
 
 
 def _section(resources: Iterable[Resource], to: ItemReference, path: str) -> FindingReason | None:
