@@ -138,6 +138,24 @@ def test_no_request_that_is_redirected_is_sent_to_a_backend_as_http() -> None:
     assert told(mesh_with(more=http_route("/", default) + redis), "backend-not-http") == []
 
 
+@pytest.mark.parametrize(
+    ("selected", "labels", "expected"),
+    [
+        pytest.param("{kind: Mesh}", "{}", ["refers-to-nothing"], id="everybody"),
+        pytest.param("{kind: Dataplane, name: gone}", "{}", ["target-missing"], id="nobody"),
+        pytest.param("{kind: Mesh}", "{kuma.io/effect: shadow}", ["target-missing"], id="a shadow"),
+    ],
+)
+def test_a_backend_that_is_missing_fails_no_request_by_a_route_that_nobody_has(
+    selected: str, labels: str, expected: list[str]
+) -> None:
+    route = http_route("/", "{backendRefs: [{kind: MeshService, name: gone, port: 80}]}")
+    route = route.replace("spec:", f"labels: {labels}\nspec:\n  targetRef: {selected}")
+    of_route = [finding.code for finding in lint(policies(), world_of(mesh_with(more=route)))]
+
+    assert [code for code in of_route if code in {"refers-to-nothing", "target-missing"}] == expected
+
+
 @pytest.mark.parametrize(("weight", "is_told"), [("0", True), ("null", False), ("1", False)])
 def test_a_weight_that_is_null_is_none_that_is_zero(weight: str, is_told: bool) -> None:
     text = mesh_with(more=http_route("/", f"{{backendRefs: [{{kind: MeshService, name: shop-v1, weight: {weight}}}]}}"))

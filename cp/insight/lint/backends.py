@@ -38,7 +38,7 @@ def backends(survey: MeshSurvey) -> Iterator[Finding]:
     for kind in ROUTES:
         for policy in _of_type(survey.world, kind):
             for item in items(policy).to:
-                yield from _of_item(survey.world, policy, item, called)
+                yield from _of_item(survey, policy, item, called)
 
 
 def _called_by_tag(survey: MeshSurvey) -> tuple[Destination, ...]:
@@ -99,16 +99,19 @@ def _of_type(world: World, kind: str) -> Iterator[Resource]:
     return (resource for resource in world if resource.type == kind)
 
 
-def _of_item(world: World, policy: Resource, item: PolicyItem, called: Iterable[Destination]) -> Iterator[Finding]:
+def _of_item(
+    survey: MeshSurvey, policy: Resource, item: PolicyItem, called: Iterable[Destination]
+) -> Iterator[Finding]:
+    world, is_of_nobody = survey.world, policy in survey.judged_set and not survey.selected.get(policy)
     to: Mapping[str, Any] = policy.data["to"][item.index]
     by_tag = [destination for destination in called if (SERVICE_TAG, destination.service) in (tags_of(item) or ())]
     calls = [*_destinations(world, item), *by_tag] or [Destination(item.target.name or "")]
     for index, rule in enumerate(to.get("rules") or ()):
         default, redirects = step(step(step(item.origin.path, "rules"), index), "default"), _redirects(rule)
-        yield from () if redirects else _weights(policy, rule, default)
+        yield from () if redirects or is_of_nobody else _weights(policy, rule, default)
         for path, reference_ in _references(rule, default):
             if why := _lost(world, policy, calls, reference_):
-                gets_nothing = redirects or reference_.get("weight") == 0
+                gets_nothing = redirects or is_of_nobody or reference_.get("weight") == 0
                 yield finding_about(policy, _to_nothing(why, path, gets_nothing=gets_nothing))
             elif redirects:
                 continue
