@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-from cp.insight.effects import with_another
 from cp.model.names import Destination, Identity, Key
 from cp.model.wording import few
 from cp.rules.merging import Conf, Layer, MergedConf, Origin, alone, merge, put, without
@@ -138,18 +137,18 @@ class DestinationParts:
         """Whether a field has no effect on listener and routes, and has one on the cluster."""
         return self._acts_on_cluster_only(kind, lambda conf: without(conf, path))
 
-    def writers_over(self, kind: str, path: str, writers: Iterable[str]) -> tuple[str, ...]:
-        """Those of some other kinds of policies that write over a field, so that no value of it would be seen."""
+    def writers_over(self, kind: str, change: _Change, writers: Iterable[str]) -> tuple[str, ...]:
+        """Those of some other kinds of policies that write over a field, so that a change of it would not be seen."""
         served = self.outbounds[0].effective if self.outbounds else {}
         confs = served if self.backend is None else {**served, **self.backend.effective}
         present = tuple(writer for writer in writers if writer in confs)
-        if not present or self._has_failed or self._is_seen(kind, path, ""):
+        if not present or self._has_failed or self._is_seen(kind, change, ""):
             return ()
-        return tuple(writer for writer in present if self._is_seen(kind, path, writer))
+        return tuple(writer for writer in present if self._is_seen(kind, change, writer))
 
-    def _is_seen(self, kind: str, path: str, left_out: str) -> bool:
-        """Whether another value of a field would be seen in what is served, without the policies of another kind."""
-        changed = self._bodies_without(left_out, kind, lambda conf: with_another(conf, path))
+    def _is_seen(self, kind: str, change: _Change, left_out: str) -> bool:
+        """Whether a change of confs would be seen in what is served, without the policies of another kind."""
+        changed = self._bodies_without(left_out, kind, change)
         return changed != self._bodies_without(left_out, kind, lambda conf: conf)
 
     def _bodies_without(self, left_out: str, kind: str, change: _Change) -> list[bytes]:

@@ -30,7 +30,7 @@ PATCH: Final = """---
 type: MeshProxyPatch
 mesh: default
 name: patch
-spec: {default: {appendModifications: [{cluster: {operation: Patch, MATCHvalue: 'connectTimeout: 8s'}}]}}
+spec: {default: {appendModifications: [{cluster: {operation: Patch, ABOUT value: 'connectTimeout: 8s'}}]}}
 """
 
 TIMEOUT: Final = """---
@@ -56,13 +56,13 @@ spec: {to: [{targetRef: {kind: Mesh}, default: {http: {}, healthyPanicThreshold:
 
 OF_CALLS: Final = TIMEOUT.replace("PART", "to")
 OF_CLIENTS: Final = TIMEOUT.replace("PART", "from")
-OF_ALL: Final = PATCH.replace("MATCH", "")
+OF_ALL: Final = PATCH.replace("ABOUT ", "")
 BY_PATCH: Final = "has no effect: a MeshProxyPatch writes another value in its place"
 BY_BREAKER: Final = "has no effect: a MeshCircuitBreaker writes another value in its place"
 
 
 def of_inbound(origin: str) -> str:
-    return PATCH.replace("MATCH", f"match: {{origin: {origin}}}, ")
+    return PATCH.replace("ABOUT ", f"match: {{origin: {origin}}}, ")
 
 
 @pytest.mark.parametrize(
@@ -107,8 +107,8 @@ name: p
 spec:
   default:
     appendModifications:
-      - {virtualHost: {operation: Patch, MATCHjsonPatches: [{op: remove, path: /routes/0}]}}
-      - {virtualHost: {operation: Patch, MATCHjsonPatches: [{op: remove, path: /routes/0}]}}
+      - {virtualHost: {operation: Patch, ABOUT jsonPatches: [{op: remove, path: /routes/0}]}}
+      - {virtualHost: {operation: Patch, ABOUT jsonPatches: [{op: remove, path: /routes/0}]}}
 """
 ROUTE: Final = """---
 type: MeshHTTPRoute
@@ -126,9 +126,9 @@ spec:
 @pytest.mark.parametrize(
     ("change", "told", "reasons"),
     [
-        pytest.param(ROWS.replace("MATCH", ""), "is not made everywhere", {""}, id="to one of two"),
+        pytest.param(ROWS.replace("ABOUT ", ""), "is not made everywhere", {""}, id="to one of two"),
         pytest.param(
-            ROWS.replace("MATCH", "match: {origin: inbound}, "), "has no effect", {"has no effect"}, id="to nothing"
+            ROWS.replace("ABOUT ", "match: {origin: inbound}, "), "has no effect", {"has no effect"}, id="to nothing"
         ),
     ],
 )

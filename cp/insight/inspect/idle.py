@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
+from cp.insight.effects import with_another
 from cp.insight.enforcement import only_with_mtls, parts_without_effect
 from cp.insight.gateways import CALL_HOOKS
 from cp.insight.inspect.gateway_reasons import GatewayReasons
@@ -113,7 +115,7 @@ class IdleReasons:
         if key not in self._writers:
             kinds = self._compiler.policies
             may_write = [other.kind.name for other in writers_over(tuple(kinds.values()), policy, kinds)]
-            self._writers[key] = parts.writers_over(policy.kind.name, path, may_write)
+            self._writers[key] = parts.writers_over(policy.kind.name, partial(with_another, path=path), may_write)
         return self._writers[key]
 
     def _writers_over_inbound(self, dataplane: Resource, scope: ConfScope, path: str) -> tuple[str, ...]:
