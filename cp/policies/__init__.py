@@ -150,6 +150,12 @@ class ServedCall(Protocol):
     """What Envoy does with a call that goes on, read from the configuration that it is served."""
 
     @property
+    def timeout(self) -> Duration: ...
+
+    @property
+    def idle_timeout(self) -> Duration: ...
+
+    @property
     def retry(self) -> ServedRetries | None: ...
 
     @property
@@ -360,6 +366,11 @@ class Policy(Generic[Conf]):
         """Say what holds for the fields that operators ask about, in case nothing sets them."""
         del call, protocol
         yield from ()
+
+    def served_time(self, path: str, call: ServedCall) -> Duration | None:
+        """How long Envoy waits by a field, whoever wrote that; None where it is not seen in what becomes of a call."""
+        del path, call
+        return None
 
     def value_note(self, path: str, value: Any, call: ServedCall) -> str:
         """Say what an operator has to know of a value beside the value itself; empty: nothing."""

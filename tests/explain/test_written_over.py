@@ -11,6 +11,7 @@ from cp.insight.explain.model import Explanation, FieldValue
 from cp.resources.world import World
 from cp.translate.compiler import Compiler
 from tests.explain.served import DecodedSnapshot, row_fields
+from tests.rules.edge import EDGE
 from tests.rules.worlds import dataplane, world_of
 from tests.snapshots import policies
 
@@ -181,6 +182,17 @@ def test_the_values_of_an_outbound_are_told_the_same_way() -> None:
     by_path = {value["path"]: value for value in route["values"]}
     assert by_path["http.requestTimeout"]["note"] == WRITTEN_OVER
     assert by_path["appendModifications[0]"]["at"] == "route"
+
+
+@pytest.mark.parametrize(("change", "note"), [("", ""), (PATCH % TIMEOUT_OF_ROW, WRITTEN_OVER)])
+def test_a_timeout_of_a_gateway_that_a_patch_writes_over_is_not_told_as_one_that_holds(change: str, note: str) -> None:
+    world = world_of(EDGE + change)
+    call = CallQuery("GET", "shop.example", None, "/cart")
+    explanation = explain(Compiler(policies()), policies(), world, dataplane(world, "edge"), call)
+
+    value = of_field(explanation, "http.requestTimeout")
+    assert value is not None
+    assert (bool(value.served_in), value.note) == (not note, note)
 
 
 def test_so_it_is_served() -> None:

@@ -25,7 +25,7 @@ from cp.insight.explain.outbounds import destination_label, outbound_for
 from cp.insight.explain.query import AmbiguousCall, CallQuery
 from cp.insight.explain.rows import explained_rows, taken_route
 from cp.insight.explain.servers import ServerPolicies
-from cp.insight.explain.unset import as_served, uncovered, unset, with_note
+from cp.insight.explain.unset import as_served, uncovered, unset, with_note, with_what_is_served
 from cp.insight.explain.values import AppliedConf, ShownNames, acting_values, idle_values, removed_values, unheard
 from cp.insight.parts import DestinationParts, destination_parts
 from cp.insight.simulate import Call, NoListener, Outcome, TrafficShare, simulate
@@ -229,11 +229,18 @@ class _Explainer:
     ) -> Iterator[FieldValue]:
         """The values that hold for the request; then those without effect and those that nobody set."""
         cluster_confs = [conf for confs_of_cluster in backends.confs.values() for conf in confs_of_cluster]
-        acting = tuple(with_note(self._policies, value, outcome.forward) for value in acting_values(confs))
+        finishing = (conf.policy for conf in (*confs, *cluster_confs) if has_hook(conf.policy, "finish"))
+        patches = tuple(dict.fromkeys(policy.kind.name for policy in finishing))
+        acting = tuple(
+            with_what_is_served(
+                self._policies, with_note(self._policies, value, outcome.forward), outcome.forward, patches
+            )
+            for value in acting_values(confs)
+        )
         idle = tuple(idle_values(confs, cluster_confs, idle_reason))
         known_values = (*acting, *idle, *acting_values(cluster_confs), *also_known)
         unset_values = tuple(unset(self._policies, known_values, outcome.forward, protocol))
-        if any(has_hook(conf.policy, "finish") for conf in (*confs, *cluster_confs)):  # a patch may set any field
+        if patches:  # which may set any field
             unset_values = tuple(as_served(value) for value in unset_values if value.served_in)
         yield from (*acting, *idle, *uncovered(removed_values(confs), unset_values))
 
