@@ -238,6 +238,12 @@ class Policy(Generic[Conf]):
     time_limits: ClassVar[tuple[TimeLimit, ...]] = ()
     """Its limits. An explanation compares those of the caller's proxy with those of the proxy that is called."""
 
+    switched_sections: ClassVar[frozenset[str]] = frozenset()
+    """The sections of a conf with a field `disabled`, beside which nothing else of them does anything."""
+
+    is_for_calls_of_gateways: ClassVar[bool] = False
+    """Whether items of `to` say what gateways do, and a sidecar does nothing of it for its calls."""
+
     change_list: ClassVar[str] = ""
     """A list of changes that `finish` makes. It enters each that found something to change in `Built.used`."""
 

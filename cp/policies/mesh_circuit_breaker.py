@@ -201,6 +201,7 @@ class MeshCircuitBreaker(Policy[Conf]):
     )
     order = 1300
     writes_over = frozenset({"MeshHealthCheck"})
+    switched_sections = frozenset({"outlierDetection"})
     conf = Conf
     targets = TARGETS
     is_for_grpc_clients = True

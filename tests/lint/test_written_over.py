@@ -151,3 +151,43 @@ def test_a_change_that_is_made_to_some_of_what_it_is_about_has_an_effect(
     assert idle_reasons == reasons
     alone = change[: change.rindex("      - {virtualHost")]
     assert (served(world) == served(world_of(MESH + ROUTE + alone))) is ("" not in reasons)
+
+
+def statuses(text: str) -> dict[str, set[str]]:
+    """What inspection tells of each field of the policy `p`, at any proxy; nothing where it is in force."""
+    world = world_of(text)
+    resource = next(one for one in world if one.kind.policy is not None and one.name == "p")
+    told: dict[str, set[str]] = {}
+    for proxy in affected_proxies(world, resource):
+        for effect in proxy.effects:
+            told.setdefault(effect.path, set()).add(effect.idle_reason)
+    return told
+
+
+LIMIT_OF_CALLS: Final = """---
+type: MeshRateLimit
+mesh: default
+name: p
+spec: {to: [{targetRef: {kind: Mesh}, default: {local: {http: {requestRate: {num: 1, interval: 1s}}}}}]}
+"""
+
+
+def test_a_limit_for_those_whom_gateways_call_is_in_force_at_no_sidecar() -> None:
+    (reasons,) = {frozenset(reasons) for reasons in statuses(MESH + LIMIT_OF_CALLS).values()}
+
+    assert reasons == {"has no effect: gateways do it for those that they call, and this is no gateway"}
+    assert served(world_of(MESH + LIMIT_OF_CALLS)) == served(world_of(MESH))
+
+
+@pytest.mark.parametrize(
+    ("disabled", "reason"), [("true", "`outlierDetection.disabled` switches it off"), ("false", "")]
+)
+def test_what_is_switched_off_is_not_in_force(disabled: str, reason: str) -> None:
+    detection = f"disabled: {disabled}, interval: 7s, detectors: {{totalFailures: {{}}}}"
+    text = MESH + BREAKER.replace("detectors: {totalFailures: {}}THRESHOLD", detection).replace("breaker", "p")
+
+    told = statuses(text)
+    expected = f"has no effect: {reason}" if reason else ""
+    assert told["outlierDetection.interval"] == told["outlierDetection.detectors.totalFailures"] == {expected}
+    other = world_of(text.replace("interval: 7s", "interval: 8s"))
+    assert (served(other) == served(world_of(text))) is bool(reason)

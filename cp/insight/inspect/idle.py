@@ -23,7 +23,7 @@ from cp.policies import Policy
 from cp.resources.capabilities import ZONE_PROXIES, MissingPart
 from cp.resources.resource import Resource
 from cp.resources.world import World
-from cp.rules.merging import MergedConf, Setting
+from cp.rules.merging import MergedConf, MergedField, Setting
 from cp.translate.compiler import CompiledProxy, Compiler
 from cp.translate.effective import has_hook
 from cp.translate.gateway import GatewayResult
@@ -132,6 +132,15 @@ class IdleReasons:
             if whole is not None and conf is not None:
                 return whole.writers_over(conf.value, path)
         return ()
+
+    def reason_of_switch(self, path: str, setting: Setting, conf_fields: Mapping[str, MergedField]) -> str:
+        """The reason if the section of a value is switched off."""
+        sections = self._compiler.policies[self._policy.type].switched_sections
+        section = next((name for name in sections if path.startswith(f"{name}.")), None)
+        switch = None if section is None else conf_fields.get(f"{section}.disabled")
+        if switch is None or switch.value is not True or setting.value is None or path == f"{section}.disabled":
+            return ""
+        return f"has no effect: `{section}.disabled` switches it off"
 
     def is_about_clusters_alone(self, scope: ConfScope) -> bool:
         """Whether a scope is a listener of a gateway, and the policy writes into clusters and nothing else."""
