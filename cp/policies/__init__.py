@@ -241,6 +241,9 @@ class Policy(Generic[Conf]):
     switched_sections: ClassVar[frozenset[str]] = frozenset()
     """The sections of a conf with a field `disabled`, beside which nothing else of them does anything."""
 
+    needed_list: ClassVar[str] = ""
+    """A list of a conf, without an entry of which nothing of the conf does anything."""
+
     is_for_calls_of_gateways: ClassVar[bool] = False
     """Whether items of `to` say what gateways do, and a sidecar does nothing of it for its calls."""
 

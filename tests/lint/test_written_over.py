@@ -191,3 +191,42 @@ def test_what_is_switched_off_is_not_in_force(disabled: str, reason: str) -> Non
     assert told["outlierDetection.interval"] == told["outlierDetection.detectors.totalFailures"] == {expected}
     other = world_of(text.replace("interval: 7s", "interval: 8s"))
     assert (served(other) == served(world_of(text))) is bool(reason)
+
+
+CHECK_OF_NOTHING: Final = """---
+type: MeshHealthCheck
+mesh: default
+name: p
+spec: {to: [{targetRef: {kind: Mesh}, default: {interval: 7s, http: {disabled: true}BESIDE}}]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("beside", "reason"), [("", "has no effect: `http.disabled` switches it off"), (", tcp: {}", "")]
+)
+def test_settings_of_checks_that_are_all_switched_off_are_not_in_force(beside: str, reason: str) -> None:
+    text = MESH + CHECK_OF_NOTHING.replace("BESIDE", beside)
+
+    assert statuses(text)["interval"] == {reason}
+    other = world_of(text.replace("interval: 7s", "interval: 8s"))
+    assert (served(other) == served(world_of(text))) is bool(reason)
+
+
+TRACE: Final = """---
+type: MeshTrace
+mesh: default
+name: p
+spec: {default: {sampling: {overall: 7}BESIDE}}
+"""
+ZIPKIN: Final = ", backends: [{type: Zipkin, zipkin: {url: 'http://zipkin:9411/api/v2/spans'}}]"
+
+
+@pytest.mark.parametrize(
+    ("beside", "reason"), [(", backends: []", "has no effect: there are no `backends`"), (ZIPKIN, "")]
+)
+def test_samples_that_nobody_gets_are_not_in_force(beside: str, reason: str) -> None:
+    text = MESH + TRACE.replace("BESIDE", beside)
+
+    assert statuses(text)["sampling.overall"] == {reason}
+    other = world_of(text.replace("overall: 7", "overall: 8"))
+    assert (served(other) == served(world_of(text))) is bool(reason)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -19,6 +19,7 @@ from cp.insight.whole import of_inbound, writers_over, written_over
 from cp.model.failure import Failure
 from cp.model.names import Destination
 from cp.model.remembered import remembered
+from cp.model.wording import few
 from cp.policies import Policy
 from cp.resources.capabilities import ZONE_PROXIES, MissingPart
 from cp.resources.resource import Resource
@@ -134,13 +135,20 @@ class IdleReasons:
         return ()
 
     def reason_of_switch(self, path: str, setting: Setting, conf_fields: Mapping[str, MergedField]) -> str:
-        """The reason if the section of a value is switched off."""
-        sections = self._compiler.policies[self._policy.type].switched_sections
-        section = next((name for name in sections if path.startswith(f"{name}.")), None)
-        switch = None if section is None else conf_fields.get(f"{section}.disabled")
-        if switch is None or switch.value is not True or setting.value is None or path == f"{section}.disabled":
+        """The reason if what a value is about is switched off, or has nothing to act with."""
+        policy = self._compiler.policies[self._policy.type]
+        if setting.value is None:
             return ""
-        return f"has no effect: `{section}.disabled` switches it off"
+        if policy.needed_list and path != policy.needed_list and not _is_filled(policy.needed_list, conf_fields):
+            return f"has no effect: there are no `{policy.needed_list}`"
+        off = [name for name in policy.switched_sections if _is_off(name, conf_fields)]
+        own = [name for name in off if path.startswith(f"{name}.") and path != f"{name}.disabled"]
+        if path.partition(".")[0] in policy.section_settings and not _acting(
+            policy.switched_sections, off, conf_fields
+        ):
+            own = off
+        switches = few([f"`{name}.disabled`" for name in sorted(own)])
+        return f"has no effect: {switches} {'switches' if len(own) == 1 else 'switch'} it off" if own else ""
 
     def is_about_clusters_alone(self, scope: ConfScope) -> bool:
         """Whether a scope is a listener of a gateway, and the policy writes into clusters and nothing else."""
@@ -285,6 +293,22 @@ class IdleReasons:
             served = destination_parts(self._compiler.translator, proxy_class, dataplane.mesh)
             self._parts_of_classes[proxy_class] = {parts.destination: parts for parts in served}
         return self._parts_of_classes[proxy_class]
+
+
+def _is_filled(name: str, conf_fields: Mapping[str, MergedField]) -> bool:
+    """Whether a list has entries, whoever wrote them."""
+    return any((path == name and field.value) or path.startswith(f"{name}[") for path, field in conf_fields.items())
+
+
+def _is_off(section: str, conf_fields: Mapping[str, MergedField]) -> bool:
+    switch = conf_fields.get(f"{section}.disabled")
+    return switch is not None and switch.value is True
+
+
+def _acting(sections: Iterable[str], off: Sequence[str], conf_fields: Iterable[str]) -> bool:
+    """Whether some section is there and not off."""
+    paths = tuple(conf_fields)
+    return any(f"{path}.".startswith(f"{name}.") for name in sections if name not in off for path in paths)
 
 
 def _ports_without_inbound(dataplane: Resource) -> frozenset[int]:
