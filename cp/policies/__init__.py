@@ -238,8 +238,8 @@ class Policy(Generic[Conf]):
     time_limits: ClassVar[tuple[TimeLimit, ...]] = ()
     """Its limits. An explanation compares those of the caller's proxy with those of the proxy that is called."""
 
-    switched_sections: ClassVar[frozenset[str]] = frozenset()
-    """The sections of a conf with a field `disabled`, beside which nothing else of them does anything."""
+    switches: ClassVar[Mapping[str, Any]] = {}
+    """The values, by the paths of their fields, beside which nothing else of their section does anything."""
 
     needed_list: ClassVar[str] = ""
     """A list of a conf, without an entry of which nothing of the conf does anything."""

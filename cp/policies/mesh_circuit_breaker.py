@@ -33,6 +33,7 @@ outlierDetection.detectors.failurePercentage.threshold             failure_perce
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -201,7 +202,7 @@ class MeshCircuitBreaker(Policy[Conf]):
     )
     order = 1300
     writes_over = frozenset({"MeshHealthCheck"})
-    switched_sections = frozenset({"outlierDetection"})
+    switches = MappingProxyType({"outlierDetection.disabled": True})
     conf = Conf
     targets = TARGETS
     is_for_grpc_clients = True

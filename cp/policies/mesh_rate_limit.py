@@ -210,7 +210,7 @@ class MeshRateLimit(Policy[EffectiveConf]):
         policy=PolicyShape(to=True, from_=True, rules=True, from_as_rules=True),
     )
     order = 900
-    switched_sections = frozenset({"local.http", "local.tcp"})
+    switches = MappingProxyType({"local.http.disabled": True, "local.tcp.disabled": True})
     is_for_calls_of_gateways = True
     conf = EffectiveConf
     targets = TARGETS

@@ -310,6 +310,7 @@ class MeshRetry(Policy[Conf]):
         customary=((r"^(spec\.to\[\d+\]\.default)(?=\.|$)", r"\1.conf"),),
     )
     order = 1400
+    switches = MappingProxyType({"http.numRetries": 0, "grpc.numRetries": 0})
     conf = Conf
     targets = TARGETS
     section_protocols = MappingProxyType({"http": _NOT_GRPC, "grpc": _GRPC, "tcp": frozenset({Protocol.TCP})})

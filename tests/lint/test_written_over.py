@@ -230,3 +230,20 @@ def test_samples_that_nobody_gets_are_not_in_force(beside: str, reason: str) -> 
     assert statuses(text)["sampling.overall"] == {reason}
     other = world_of(text.replace("overall: 7", "overall: 8"))
     assert (served(other) == served(world_of(text))) is bool(reason)
+
+
+RETRIES: Final = """---
+type: MeshRetry
+mesh: default
+name: p
+spec: {to: [{targetRef: {kind: Mesh}, default: {http: {numRetries: RETRIES, perTryTimeout: 7s}}}]}
+"""
+
+
+@pytest.mark.parametrize(("retries", "reason"), [("0", "has no effect: `http.numRetries` switches it off"), ("1", "")])
+def test_how_requests_are_tried_again_is_not_in_force_where_none_is(retries: str, reason: str) -> None:
+    text = MESH + RETRIES.replace("RETRIES", retries)
+
+    assert statuses(text) == {"http.numRetries": {""}, "http.perTryTimeout": {reason}}
+    other = world_of(text.replace("perTryTimeout: 7s", "perTryTimeout: 8s"))
+    assert (served(other) == served(world_of(text))) is bool(reason)

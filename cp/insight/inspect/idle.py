@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -141,14 +141,12 @@ class IdleReasons:
             return ""
         if policy.needed_list and path != policy.needed_list and not _is_filled(policy.needed_list, conf_fields):
             return f"has no effect: there are no `{policy.needed_list}`"
-        off = [name for name in policy.switched_sections if _is_off(name, conf_fields)]
-        own = [name for name in off if path.startswith(f"{name}.") and path != f"{name}.disabled"]
-        if path.partition(".")[0] in policy.section_settings and not _acting(
-            policy.switched_sections, off, conf_fields
-        ):
-            own = off
-        switches = few([f"`{name}.disabled`" for name in sorted(own)])
-        return f"has no effect: {switches} {'switches' if len(own) == 1 else 'switch'} it off" if own else ""
+        off = {switch.rpartition(".")[0]: switch for switch in policy.switches if _is_off(policy, switch, conf_fields)}
+        own = [switch for section, switch in off.items() if path.startswith(f"{section}.") and path != switch]
+        if path.partition(".")[0] in policy.section_settings and not _has_acting(policy, off, conf_fields):
+            own = list(off.values())
+        named = few([f"`{switch}`" for switch in sorted(own)])
+        return f"has no effect: {named} {'switches' if len(own) == 1 else 'switch'} it off" if own else ""
 
     def is_about_clusters_alone(self, scope: ConfScope) -> bool:
         """Whether a scope is a listener of a gateway, and the policy writes into clusters and nothing else."""
@@ -300,15 +298,16 @@ def _is_filled(name: str, conf_fields: Mapping[str, MergedField]) -> bool:
     return any((path == name and field.value) or path.startswith(f"{name}[") for path, field in conf_fields.items())
 
 
-def _is_off(section: str, conf_fields: Mapping[str, MergedField]) -> bool:
-    switch = conf_fields.get(f"{section}.disabled")
-    return switch is not None and switch.value is True
+def _is_off(policy: Policy[Any], switch: str, conf_fields: Mapping[str, MergedField]) -> bool:
+    """Whether a section is switched off. Of numbers and truth values neither counts as the other."""
+    field, off = conf_fields.get(switch), policy.switches[switch]
+    return field is not None and field.value == off and isinstance(field.value, bool) is isinstance(off, bool)
 
 
-def _acting(sections: Iterable[str], off: Sequence[str], conf_fields: Iterable[str]) -> bool:
-    """Whether some section is there and not off."""
-    paths = tuple(conf_fields)
-    return any(f"{path}.".startswith(f"{name}.") for name in sections if name not in off for path in paths)
+def _has_acting(policy: Policy[Any], off: Container[str], conf_fields: Iterable[str]) -> bool:
+    """Whether some section with a switch is there, and is not off."""
+    sections = [section for switch in policy.switches if (section := switch.rpartition(".")[0]) not in off]
+    return any(f"{path}.".startswith(f"{section}.") for path in conf_fields for section in sections)
 
 
 def _ports_without_inbound(dataplane: Resource) -> frozenset[int]:
