@@ -5,21 +5,26 @@ So no list has to say which field ends in a route, a listener or a cluster, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from enum import Enum
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from cp.model.canonical import canonical_json
 from cp.policies import Policy
 from cp.resources.caller import Caller
 from cp.resources.schema import decode
-from cp.rules.merging import Conf, alone, without
+from cp.rules.merging import Conf, alone, put, without
 from cp.translate.backend import BackendResult
 from cp.translate.fragments import Confs, Task
 from cp.translate.fragments import build as fragment
 from cp.translate.packing import PackedResource
 from generators.proxy import Endpoints
+
+_DURATION: Final = re.compile(r"([0-9.]+(ns|us|ms|s|m|h))+")
+_LONG: Final = "4001s"
+_LONGER: Final = "4002s"
 
 Build: TypeAlias = Callable[[Conf], object]
 """What is built when a policy has some conf."""
@@ -32,6 +37,9 @@ class FieldEffect(Enum):
     SAME = "same"
     """It has a meaning there, and the outcome is the same without it."""
 
+    WRITTEN_OVER = "written over"
+    """It would act, and another policy writes something else in its place."""
+
     NONE = "none"
 
 
@@ -39,6 +47,33 @@ def effect(make: Build, conf: Conf, path: str) -> FieldEffect:
     if make(without(conf, path)) != make(conf):
         return FieldEffect.ACTS
     return FieldEffect.SAME if make(alone(conf, path)) != make({}) else FieldEffect.NONE
+
+
+def with_another(conf: Conf, path: str) -> Conf:
+    """A conf with another value of a field, or without it where no other value of its sort is known."""
+    cut = without(conf, path)
+    if cut == conf:
+        return conf
+    other = _another(_at(conf, path))
+    return cut if other is None else put(conf, path, other)
+
+
+def _at(conf: Conf, path: str) -> Any:
+    """The value of a field outside of lists."""
+    value: Any = conf
+    for name in path.split("."):
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
+
+
+def _another(value: Any) -> Any:
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return value + 1
+    if isinstance(value, str) and _DURATION.fullmatch(value):
+        return _LONG if value != _LONG else _LONGER
+    return None
 
 
 def built(

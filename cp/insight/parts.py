@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -137,6 +137,32 @@ class DestinationParts:
         """Whether a field has no effect on listener and routes, and has one on the cluster."""
         return self._acts_on_cluster_only(kind, lambda conf: without(conf, path))
 
+    def writers_over(self, kind: str, change: _Change, writers: Iterable[str]) -> tuple[str, ...]:
+        """Those of some other kinds of policies that write over a field, so that a change of it would not be seen."""
+        served = self.outbounds[0].effective if self.outbounds else {}
+        confs = served if self.backend is None else {**served, **self.backend.effective}
+        present = tuple(writer for writer in writers if writer in confs)
+        if not present or self._has_failed or self._is_seen(kind, change, ""):
+            return ()
+        return tuple(writer for writer in present if self._is_seen(kind, change, writer))
+
+    def _is_seen(self, kind: str, change: _Change, left_out: str) -> bool:
+        """Whether a change of confs would be seen in what is served, without the policies of another kind."""
+        changed = self._bodies_without(left_out, kind, change)
+        return changed != self._bodies_without(left_out, kind, lambda conf: conf)
+
+    def _bodies_without(self, left_out: str, kind: str, change: _Change) -> list[bytes]:
+        """The bodies of both parts if the confs of one kind were changed, and those of another left out."""
+        bodies: list[bytes] = []
+        for result in self.outbounds:
+            of_routes = {name: _without_kind(effective, left_out) for name, effective in result.of_routes.items()}
+            remaining = replace(result, effective=_without_kind(result.effective, left_out), of_routes=of_routes)
+            bodies += _bodies(self._changed_fragment(remaining, kind, change))
+        if self.backend is not None:
+            effective = _without_kind(self.backend.effective, left_out)
+            bodies += self._cluster_bodies(_with_conf(effective, kind, _changed_conf(effective.get(kind), change)))
+        return bodies
+
     def is_reached_by(self, routes: tuple[Identity, ...]) -> bool:
         """Whether some row to which these routes contribute leads to the destination itself."""
         own_cluster = cluster_name(self.destination)
@@ -241,13 +267,22 @@ def fragments_of(proxy: CompiledProxy) -> Iterator[Fragment]:
         yield proxy.capture_result.fragment
 
 
+def made_in(fragment: Fragment) -> frozenset[tuple[str, str]]:
+    """The changes that a fragment has, by the kind of policy and the path: those about it that could be made."""
+    return fragment.used - {(kind, path) for kind, path, _ in fragment.problems}
+
+
 def _bodies(fragment: Fragment) -> list[bytes]:
     return [packed.body for packed in fragment]
 
 
 def _with_conf(effective: Effective, kind: str, conf: MergedConf | None) -> Effective:
-    other_confs = {name: conf_of_kind for name, conf_of_kind in effective.items() if name != kind}
+    other_confs = _without_kind(effective, kind)
     return other_confs if conf is None else {**other_confs, kind: conf}
+
+
+def _without_kind(effective: Effective, kind: str) -> Effective:
+    return {name: conf for name, conf in effective.items() if name != kind}
 
 
 def _changed_conf(conf: MergedConf | None, change: _Change) -> MergedConf | None:

@@ -150,6 +150,12 @@ class ServedCall(Protocol):
     """What Envoy does with a call that goes on, read from the configuration that it is served."""
 
     @property
+    def timeout(self) -> Duration: ...
+
+    @property
+    def idle_timeout(self) -> Duration: ...
+
+    @property
     def retry(self) -> ServedRetries | None: ...
 
     @property
@@ -232,8 +238,23 @@ class Policy(Generic[Conf]):
     time_limits: ClassVar[tuple[TimeLimit, ...]] = ()
     """Its limits. An explanation compares those of the caller's proxy with those of the proxy that is called."""
 
+    switches: ClassVar[Mapping[str, Any]] = {}
+    """The values, by the paths of their fields, beside which nothing else of their section does anything."""
+
+    needed_list: ClassVar[str] = ""
+    """A list of a conf, without an entry of which nothing of the conf does anything."""
+
+    is_for_calls_of_gateways: ClassVar[bool] = False
+    """Whether items of `to` say what gateways do, and a sidecar does nothing of it for its calls."""
+
     change_list: ClassVar[str] = ""
     """A list of changes that `finish` makes. It enters each that found something to change in `Built.used`."""
+
+    writes_over: ClassVar[frozenset[str]] = frozenset()
+    """The kinds of policies that write a field of Envoy's too which this policy writes, and lose as they come first.
+
+    A policy that fills in `finish` may write over anything.
+    """
 
     judges_every_client: ClassVar[bool] = False
     """Whether it decides who may call at all, for which callers need an identity.
@@ -349,6 +370,11 @@ class Policy(Generic[Conf]):
         """Say what holds for the fields that operators ask about, in case nothing sets them."""
         del call, protocol
         yield from ()
+
+    def served_time(self, path: str, call: ServedCall) -> Duration | None:
+        """How long Envoy waits by a field, whoever wrote that; None where it is not seen in what becomes of a call."""
+        del path, call
+        return None
 
     def value_note(self, path: str, value: Any, call: ServedCall) -> str:
         """Say what an operator has to know of a value beside the value itself; empty: nothing."""

@@ -33,6 +33,7 @@ outlierDetection.detectors.failurePercentage.threshold             failure_perce
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -200,6 +201,8 @@ class MeshCircuitBreaker(Policy[Conf]):
         customary=((r"^spec\.rules(\[\d+\]\.default)", r"spec.from\1"),),
     )
     order = 1300
+    writes_over = frozenset({"MeshHealthCheck"})
+    switches = MappingProxyType({"outlierDetection.disabled": True})
     conf = Conf
     targets = TARGETS
     is_for_grpc_clients = True

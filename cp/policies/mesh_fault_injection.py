@@ -157,6 +157,7 @@ class MeshFaultInjection(Policy[Conf]):
         customary=((r"(default\.http)\[(\d+)\]\.(abort|delay|responseBandwidth)", r"\1.\3[\2]"),),
     )
     order = 800
+    is_for_calls_of_gateways = True
     conf = Conf
     targets = TARGETS
     section_protocols = MappingProxyType({"http": HTTP_PROTOCOLS})

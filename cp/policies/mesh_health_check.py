@@ -184,6 +184,7 @@ class MeshHealthCheck(Policy[EffectiveConf]):
         policy=PolicyShape(to=True),
     )
     order = 1200
+    switches = MappingProxyType({"http.disabled": True, "grpc.disabled": True, "tcp.disabled": True})
     conf = EffectiveConf
     targets = TARGETS
     section_protocols = MappingProxyType({"http": HTTP_PROTOCOLS - {Protocol.GRPC}, "grpc": frozenset({Protocol.GRPC})})

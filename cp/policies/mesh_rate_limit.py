@@ -210,6 +210,8 @@ class MeshRateLimit(Policy[EffectiveConf]):
         policy=PolicyShape(to=True, from_=True, rules=True, from_as_rules=True),
     )
     order = 900
+    switches = MappingProxyType({"local.http.disabled": True, "local.tcp.disabled": True})
+    is_for_calls_of_gateways = True
     conf = EffectiveConf
     targets = TARGETS
     section_protocols = MappingProxyType({"local.http": HTTP_PROTOCOLS, "local.tcp": frozenset({Protocol.TCP})})

@@ -310,6 +310,7 @@ class MeshRetry(Policy[Conf]):
         customary=((r"^(spec\.to\[\d+\]\.default)(?=\.|$)", r"\1.conf"),),
     )
     order = 1400
+    switches = MappingProxyType({"http.numRetries": 0, "grpc.numRetries": 0})
     conf = Conf
     targets = TARGETS
     section_protocols = MappingProxyType({"http": _NOT_GRPC, "grpc": _GRPC, "tcp": frozenset({Protocol.TCP})})
@@ -345,7 +346,8 @@ class MeshRetry(Policy[Conf]):
             return ""
         if not all(str(condition).startswith(_METHOD) for condition in value):
             return ""
-        return f"for these methods, on the default {', '.join(_conditions(call.retry))}"
+        default = ", ".join(_conditions(call.retry))
+        return f"for these methods, on the default {default}" if value else f"on the default {default}"
 
 
 def _unset_fields(section: str, retry: ServedRetries) -> Iterator[UnsetField]:

@@ -252,5 +252,8 @@ class MeshTimeout(Policy[Conf]):
         for path in _WITHOUT_LIMIT if protocol.is_http else ():
             yield UnsetField(path, note="no limit")
 
+    def served_time(self, path: str, call: ServedCall) -> Duration | None:
+        return {"http.requestTimeout": call.timeout, "http.streamIdleTimeout": call.idle_timeout}.get(path)
+
 
 POLICY = MeshTimeout()

@@ -208,6 +208,7 @@ class MeshTrace(Policy[Conf]):
         policy=PolicyShape(single=True),
     )
     order = 700
+    needed_list = "backends"
     conf = Conf
     targets = TARGETS
 

@@ -13,6 +13,7 @@ from envoy.extensions.filters.network.http_connection_manager.v3.http_connection
 from cp.identity.identities import identity_of
 from cp.insight.explain import CallQuery, Explanation, explain
 from cp.insight.explain.model import ENVOY, FieldValue
+from cp.insight.explain.values import is_written_over
 from cp.model.duration import Duration
 from cp.resources.client import is_grpc_client
 from cp.resources.resource import Resource
@@ -21,7 +22,7 @@ from cp.translate.compiler import Compiler
 from cp.translate.view.proxies import OutboundAddress, outbounds
 from tests.explain.served import CONDITIONS, DecodedSnapshot, Fields, manager_fields, row_fields, tcp_fields
 from tests.oracle.door import Client
-from tests.random_mesh import CALLS, PATHS, Mesh, dataplanes, for_meshes
+from tests.random_mesh import CALLS, PATCHED, PATHS, Mesh, dataplanes, for_meshes
 from tests.snapshots import policies
 
 COMPARED_KINDS = ("MeshTimeout", "MeshRetry")
@@ -49,6 +50,37 @@ def test_every_timeout_and_retry_is_explained_with_the_value_that_is_served(mesh
         for backend in explanation.backends:
             if not backend.missing_reason:
                 assert_same([*backend.values, *explanation.values], snapshot.cluster(backend.cluster), "cluster")
+
+
+@for_meshes(PATCHED, times=0.75, also=(14, 15, 40))
+def test_beside_patches_no_value_is_explained_to_hold_that_is_not_served(mesh: Mesh) -> None:
+    world, compiler = mesh.world(), Compiler(policies())
+    for dataplane, address, call in calls(world, Random(mesh.seed)):
+        snapshot = DecodedSnapshot(compiler.snapshot(world, dataplane))
+        explanation = explain(compiler, policies(), world, dataplane, call)
+
+        of_call = served_fields(snapshot, address, explanation)
+        assert_held_or_written_over(values_of_request(explanation), explanation.values, of_call)
+        for backend in explanation.backends:
+            if not backend.missing_reason:
+                of_backend = snapshot.cluster(backend.cluster)
+                assert_held_or_written_over(backend.values, (*backend.values, *explanation.values), of_backend)
+
+
+def assert_held_or_written_over(
+    holding: Iterable[FieldValue], told_values: Iterable[FieldValue], served: Fields
+) -> None:
+    """What a patch wrote is in no field of a policy."""
+    held = {
+        (value.policy, value.path): _text(_with_default(value))
+        for value in holding
+        if value.policy in COMPARED_KINDS and value.winner.value is not None and value.winner.level != ENVOY
+    }
+    assert {key: value for key, value in held.items() if key in served} == {
+        key: served[key] for key in held if key in served
+    }
+    written_over = {(value.policy, value.path) for value in told_values if is_written_over(value)}
+    assert not written_over & {key for key, value in held.items() if served.get(key) == value}
 
 
 @for_meshes(CALLS, times=0.5)

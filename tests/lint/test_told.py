@@ -17,6 +17,7 @@ from cp.model.violation import Finding
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.translate.compiler import Compiler
+from cp.translate.packing import CLUSTER
 from tests import oracle
 from tests.oracle.destinations import Destination
 from tests.random_mesh import CALLS, EDGE, Mesh, dataplanes, for_meshes
@@ -34,6 +35,8 @@ _NOT_CALLED: Final = re.compile(r"(?:calls|does not call) (anybody|Mesh\w+ \S*)"
 _OVERRIDDEN: Final = re.compile(
     r"has no effect: ((?:`[^`]+`(?:, )?)+) (?:is|are) overridden by (.*), wherever it holds"
 )
+_PORT: Final = re.compile(r"spec\.ports\[(\d+)\]")
+_RULE: Final = re.compile(r"spec\.to\[(\d+)\]\.rules\[(\d+)\]\.default\.backendRefs")
 _RIVAL: Final = re.compile(r"(Mesh\w+) (\S+) \(mesh\.yaml:\d+\)")
 
 
@@ -168,6 +171,56 @@ def called(documents: oracle.Documents, policy: oracle.Resource) -> Iterator[str
 def _name(destination: Destination) -> str:
     service = destination.service
     return f"MeshService {destination.tag}" if service is None else f"{service.kind} {service.name}"
+
+
+@for_meshes(CALLS)
+def test_of_a_port_without_endpoints_it_is_told_what_becomes_of_calls(mesh: Mesh) -> None:
+    """Whoever calls it is served its cluster, unless routes lead all of the calls elsewhere."""
+    world, documents = mesh.world(), oracle.read(mesh.documents)
+    clusters = {name for of_proxy in served(world).values() for type_url, name in of_proxy if type_url == CLUSTER}
+    destinations = [destination for proxy in documents.of("Dataplane") for destination in _called_by(documents, proxy)]
+    for key, findings in told(world).items():
+        for finding in (finding for finding in findings if finding.code == "no-endpoints"):
+            assert key is not None
+            if key.type != "MeshService":
+                assert finding.message.endswith("connections to it are closed")
+                continue
+            port = world_data(world, key)["ports"][int(_PORT.findall(finding.path)[0])]
+            is_http = port.get("appProtocol") in {"http", "http2", "grpc"}
+            assert finding.message.endswith("answered with 503" if is_http else "connections to it are closed")
+            called = [each for each in destinations if each.service and each.service.name == key.name]
+            of_port = [str(each) for each in called if each.port == port["port"]]
+            assert not of_port or set(of_port) & clusters, f"{finding}, and all calls of it go elsewhere"
+
+
+def world_data(world: World, key: Key) -> Data:
+    resource = world.get(key)
+    assert resource is not None
+    return dict(resource.data)
+
+
+def _called_by(documents: oracle.Documents, proxy: oracle.Resource) -> Iterator[Destination]:
+    for data in oracle.outbounds(proxy) if oracle.is_judged(proxy) else ():
+        destination = oracle.outbound(documents, proxy, data)
+        if isinstance(destination, Destination):
+            yield destination
+
+
+@for_meshes(CALLS)
+def test_what_is_said_of_the_backends_of_a_rule_is_so(mesh: Mesh) -> None:
+    """A weight that is null is left out, and what is redirected goes to no backend."""
+    world = mesh.world()
+    for key, findings in told(world).items():
+        for finding in findings:
+            place = _RULE.match(finding.path)
+            if key is None or place is None or finding.code not in {"zero-weights", "refers-to-nothing"}:
+                continue
+            default = world_data(world, key)["to"][int(place[1])]["rules"][int(place[2])]["default"]
+            filters = {each["type"] for each in default.get("filters") or ()}
+            is_about_all = finding.code == "zero-weights"
+            assert not is_about_all or {ref.get("weight", 1) for ref in default["backendRefs"]} == {0}, finding
+            is_of_calls = is_about_all or "its share of the calls fails" in finding.message
+            assert not (is_of_calls and "RequestRedirect" in filters), finding
 
 
 @for_meshes(CALLS)

@@ -17,6 +17,7 @@ from tests.random_mesh.documents import HARMLESS as HARMLESS
 from tests.random_mesh.documents import IDENTIFIED as IDENTIFIED
 from tests.random_mesh.documents import LEGACY as LEGACY
 from tests.random_mesh.documents import LEGACY_EDGE as LEGACY_EDGE
+from tests.random_mesh.documents import PATCHED as PATCHED
 from tests.random_mesh.documents import REACHED as REACHED
 from tests.random_mesh.documents import random_document as random_document
 from tests.random_mesh.judging import IN_SHARES as IN_SHARES

@@ -205,6 +205,29 @@ def faults(chance: Random) -> Data:
     return {"http": [{"abort": {"httpStatus": chance.choice([500, 503]), "percentage": 1}}]}
 
 
+def as_good_as_none(spec: Data) -> Data:
+    """In place of some confs of clients one that comes to nothing: an empty list, half a rate, what is switched off."""
+    chance = Random(f"as good as none {spec!r}")
+    emptied: Data = {
+        part: [_emptied(chance, item) for item in spec[part]] for part in ("from", "rules") if part in spec
+    }
+    return {**spec, **emptied}
+
+
+def _emptied(chance: Random, item: Data) -> Data:
+    conf = item["default"]
+    if chance.random() < 0.75:
+        return item
+    if "local" in conf:
+        protocol, rate = next((name, of) for name, section in conf["local"].items() for of in section.values())
+        field = {"http": "requestRate", "tcp": "connectionRate"}[protocol]
+        return {**item, "default": {"local": {protocol: {field: {**rate, "interval": None}}}}}
+    if "connectionLimits" in conf:
+        detection = {"disabled": True, "detectors": {"totalFailures": {}}}
+        return {**item, "default": {"outlierDetection": detection}}
+    return {**item, "default": {name: [] if isinstance(value, list) else value for name, value in conf.items()}}
+
+
 def limit(chance: Random) -> Data:
     return limit_of_requests(chance) if chance.random() < 0.5 else {"local": {"tcp": {"connectionRate": _rate(chance)}}}
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from cp.model.document import Document
 from cp.model.source import universal
-from tests.random_mesh import gateway_routes, gateways, identities, legacy_policies, proxies, routes, services
+from tests.random_mesh import gateway_routes, gateways, identities, legacy_policies, patches, proxies, routes, services
 from tests.random_mesh.policies import SHAPES, policy
 from tests.random_mesh.words import Data, Make, document_of
 
@@ -59,6 +59,7 @@ _MAKES: Final[dict[str, Make]] = {
     "HostnameGenerator": services.names,
 }
 
+_OF_PATCHES: Final[dict[str, Make]] = {"MeshProxyPatch": patches.patch}
 _OF_IDENTITIES: Final[dict[str, Make]] = {
     "MeshIdentity": identities.identity,
     "MeshTrust": identities.trust,
@@ -96,6 +97,9 @@ _OF_THE_LEGACY_EDGE: Final[dict[str, Make]] = {
 
 CALLS: Final = (*DESTINATIONS, "MeshTimeout", "MeshRetry", "MeshCircuitBreaker", "MeshHealthCheck")
 """The kinds of a mesh in which policies for calls meet."""
+
+PATCHED: Final = (*CALLS, *_OF_PATCHES, *_OF_PATCHES)
+"""The same, with patches that write over what these policies write."""
 
 _FELT: Final = {
     "MeshTimeout",
@@ -170,7 +174,15 @@ LEGACY_EDGE: Final = (
 def data(chance: Random, kinds: Sequence[str] = EVERY) -> Data:
     """A document as a file has it."""
     kind = chance.choices(kinds, [_OFTEN.get(kind, 1) for kind in kinds])[0]
-    makes = _MAKES | _OF_IDENTITIES | _OF_REACHABILITY | _OF_THE_EDGE | _OF_THE_LEGACY_EDGE | legacy_policies.MAKES
+    makes = (
+        _MAKES
+        | _OF_PATCHES
+        | _OF_IDENTITIES
+        | _OF_REACHABILITY
+        | _OF_THE_EDGE
+        | _OF_THE_LEGACY_EDGE
+        | legacy_policies.MAKES
+    )
     made: Data = makes[kind](chance)
     return made
 

@@ -68,7 +68,9 @@ SHAPES: Final[dict[str, Shape]] = {
         to_tcp_route=confs.retries_of_tcp_route,
         of_gateway=confs.retries_of_route,
     ),
-    "MeshCircuitBreaker": Shape(to=confs.breaker, from_=confs.breaker, rules=confs.breaker),
+    "MeshCircuitBreaker": Shape(
+        to=confs.breaker, from_=confs.breaker, rules=confs.breaker, varied=confs.as_good_as_none
+    ),
     "MeshHealthCheck": Shape(to=confs.check),
     "MeshLoadBalancingStrategy": Shape(to=confs.balancing, called=targets.called_inside, to_route=confs.hashes),
     "MeshAccessLog": Shape(
@@ -77,6 +79,7 @@ SHAPES: Final[dict[str, Shape]] = {
         from_=confs.logged,
         rules=confs.logged,
         rules_of_clients=confs.logged,
+        varied=confs.as_good_as_none,
     ),
     "MeshTrafficPermission": Shape(from_=confs.action, from_targets=targets.clients, varied=confs.permissions),
     "MeshTLS": Shape(top=("Mesh", "MeshSubset", "Dataplane"), from_=confs.tls, varied=confs.versions),
@@ -86,8 +89,11 @@ SHAPES: Final[dict[str, Shape]] = {
         from_=confs.faults,
         from_targets=targets.clients,
         sidecars=True,
+        varied=confs.as_good_as_none,
     ),
-    "MeshRateLimit": Shape(rules=confs.limit, rules_of_clients=confs.limit_of_requests, sidecars=True),
+    "MeshRateLimit": Shape(
+        rules=confs.limit, rules_of_clients=confs.limit_of_requests, sidecars=True, varied=confs.as_good_as_none
+    ),
     "MeshTrace": Shape(default=confs.collected),
     "MeshPassthrough": Shape(top=("Mesh", "MeshSubset", "Dataplane"), default=confs.passthrough),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 from tests.random_mesh.targets import PROXIES, called, top
 from tests.random_mesh.words import (
@@ -28,7 +29,7 @@ def http_route(chance: Random) -> Data:
         spec["to"] = [{"targetRef": {"kind": "Mesh"}, "rules": several(chance, _gateway_rule, 1, 2)}]
     else:
         spec["to"] = several(chance, _http_item, 1, 2)
-    return home(chance).named("MeshHTTPRoute", chance.choice(ROUTES), {}, spec=spec)
+    return home(chance).named("MeshHTTPRoute", chance.choice(ROUTES), {}, spec=with_nulls(spec))
 
 
 def _http_item(chance: Random) -> Data:
@@ -121,3 +122,19 @@ def tcp_route(chance: Random) -> Data:
 def _tcp_item(chance: Random) -> Data:
     rules = [{"default": {"backendRefs": several(chance, backend, 1, 3)}}]
     return {"targetRef": called(chance), "rules": rules}
+
+
+def with_nulls(spec: Data) -> Data:
+    """Now and then a weight is null, which is none at all."""
+    chance = Random(f"nulls {spec!r}")
+
+    def changed(data: Any) -> Any:
+        if isinstance(data, list):
+            return [changed(entry) for entry in data]
+        if not isinstance(data, dict):
+            return data
+        nulls = {name: None for name in ("weight",) if name in data and chance.random() < 0.2}
+        return {name: changed(value) for name, value in data.items()} | nulls
+
+    varied: Data = changed(spec)
+    return varied

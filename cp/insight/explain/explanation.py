@@ -24,10 +24,11 @@ from cp.insight.explain.outbounds import destination_label, explained_outbound, 
 from cp.insight.explain.query import AmbiguousCall, CallQuery
 from cp.insight.explain.rows import explained_rows, taken_route
 from cp.insight.explain.servers import ServerPolicies
-from cp.insight.explain.unset import uncovered, unset, with_note
+from cp.insight.explain.unset import as_served, uncovered, unset, with_note, with_what_is_served
 from cp.insight.explain.values import AppliedConf, ShownNames, acting_values, idle_values, removed_values, unheard
 from cp.insight.parts import DestinationParts, destination_parts
 from cp.insight.simulate import Call, NoListener, Outcome, TrafficShare, simulate
+from cp.insight.whole import ServedRow
 from cp.model.names import Destination
 from cp.model.remembered import remembered
 from cp.model.wording import few
@@ -37,7 +38,7 @@ from cp.resources.world import World
 from cp.rules.matching import match
 from cp.translate.backend import BackendResult
 from cp.translate.compiler import Compiler
-from cp.translate.effective import rules_of
+from cp.translate.effective import has_hook, rules_of
 from cp.translate.gateway import NO_GATEWAY
 from cp.translate.outbound import OutboundResult
 from cp.translate.view.backends import cluster_of
@@ -94,7 +95,10 @@ class _Explainer:
         result = self._proxy.proxy_class.outbounds[address]
         outcome = self._outcome(call, address)
         row = taken_route(result, outcome)
-        confs = values.confs_of_request(self._policies, self._world, self._proxy.dataplane.mesh, result, row)
+        served = None if outcome.row is None else ServedRow(outcome.virtual_host, outcome.row.index)
+        confs = values.confs_of_request(
+            self._policies, self._world, self._proxy.dataplane.mesh, result, row, served=served
+        )
         backends = self._backends(outcome)
         explained_backends = tuple(self._backend(share, row, outcome, backends) for share in _shares(outcome))
         protocol = result.outbound.protocol
@@ -224,10 +228,19 @@ class _Explainer:
     ) -> Iterator[FieldValue]:
         """The values that hold for the request; then those without effect and those that nobody set."""
         cluster_confs = [conf for confs_of_cluster in backends.confs.values() for conf in confs_of_cluster]
-        acting = tuple(with_note(self._policies, value, outcome.forward) for value in acting_values(confs))
+        finishing = (conf.policy for conf in (*confs, *cluster_confs) if has_hook(conf.policy, "finish"))
+        patches = tuple(dict.fromkeys(policy.kind.name for policy in finishing))
+        acting = tuple(
+            with_what_is_served(
+                self._policies, with_note(self._policies, value, outcome.forward), outcome.forward, patches
+            )
+            for value in acting_values(confs)
+        )
         idle = tuple(idle_values(confs, cluster_confs, idle_reason))
         known_values = (*acting, *idle, *acting_values(cluster_confs), *also_known)
-        unset_values = unset(self._policies, known_values, outcome.forward, protocol)
+        unset_values = tuple(unset(self._policies, known_values, outcome.forward, protocol))
+        if patches:  # which may set any field
+            unset_values = tuple(as_served(value) for value in unset_values if value.served_in)
         yield from (*acting, *idle, *uncovered(removed_values(confs), unset_values))
 
     def _idle_reason(self, result: OutboundResult, outcome: Outcome, conf: AppliedConf, path: str) -> str:

@@ -9,7 +9,7 @@ from typing import Final
 
 from cp.insight.explain.model import ExplainedBackend, ExplainedHop, ExplainedLimit, FieldValue
 from cp.insight.explain.servers import served_inbound
-from cp.insight.explain.values import ShownNames, acting_values, confs_of_inbound, find
+from cp.insight.explain.values import ShownNames, confs_of_inbound, find, is_written_over, values_of_inbound
 from cp.model.duration import Duration
 from cp.model.failure import Failure
 from cp.model.names import Key
@@ -36,6 +36,7 @@ class ServerLimits:
 
     def __init__(self, compiler: Compiler, policies: Policies, world: World, mesh: str) -> None:
         self._compiler, self._world = compiler, world
+        self._all_policies = policies
         self.policies = tuple(policy for policy in policies if policy.time_limits)
         ports = (port for dataplane in world.table("Dataplane", mesh) for port in ports_of(dataplane))
         self._ports: Mapping[str, DataplanePort] = {f"{port.address}:{port.inbound.port}": port for port in ports}
@@ -84,9 +85,8 @@ class ServerLimits:
         results = self._compiler.proxy(self._world, port.dataplane).inbounds
         indexes = [index for index, _ in inbounds(port.dataplane)]
         reached = [result for index, result in zip(indexes, results, strict=True) if index == port.index]
-        return tuple(
-            acting_values(conf for result in reached for conf in confs_of_inbound(self.policies, result, shown))
-        )
+        confs = [conf for of in reached for conf in confs_of_inbound(self.policies, of, shown, self._all_policies)]
+        return values_of_inbound(confs)
 
 
 def hops(
@@ -111,7 +111,13 @@ def _compared(
     on_client: Sequence[FieldValue],
     on_server: Sequence[FieldValue],
 ) -> tuple[ExplainedLimit, ...]:
-    """The limits of both sides, of which the smallest is marked. Zero is no limit, and so never the smallest."""
+    """The limits of both sides, of which the smallest is marked. Zero is no limit, and so never the smallest.
+
+    Nothing where another policy writes over one of them: which limit that sets is not known.
+    """
+    sides = (of, on_client), (_ON_SERVER.get(of, of), on_server)
+    if any(_is_written_over(policies, of_side, protocol, values) for of_side, values in sides):
+        return ()
     of_client = [_limit(of, CLIENT, value) for value in _limiting(policies, of, protocol, on_client)]
     of_server = [
         _limit(of, SERVER, value) for value in _limiting(policies, _ON_SERVER.get(of, of), protocol, on_server)
@@ -136,6 +142,16 @@ def _limiting(
             value = find(values, policy.kind.name, limit.field)
             if limit.of is of and protocol in limit.protocols and value is not None and value.served_in:
                 yield value
+
+
+def _is_written_over(policies: Policies, of: LimitedTime, protocol: Protocol, values: Iterable[FieldValue]) -> bool:
+    written_over = {(value.policy, value.path) for value in values if is_written_over(value)}
+    return any(
+        (policy.kind.name, limit.field) in written_over
+        for policy in policies
+        for limit in policy.time_limits
+        if limit.of is of and protocol in limit.protocols
+    )
 
 
 def _seconds(value: FieldValue) -> float:

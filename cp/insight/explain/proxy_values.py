@@ -30,6 +30,7 @@ from cp.insight.explain.values import (
 )
 from cp.insight.gateways import GatewayPart, gateway_parts
 from cp.insight.simulate import Call, NoListener, Outcome, UnsimulatedFeature, simulate
+from cp.insight.whole import ServedRow
 from cp.model.names import Key
 from cp.policies import Policies
 from cp.resources.resource import Resource
@@ -151,7 +152,7 @@ class ProxyValues:
 
     def _inbound(self, result: InboundResult) -> ValuesOfInbound:
         inbound = result.inbound
-        confs = confs_of_inbound(self._policies, result, None)
+        confs = confs_of_inbound(self._policies, result, None, self._policies)
         return ValuesOfInbound(
             address=inbound.address,
             port=inbound.port,
@@ -190,7 +191,9 @@ class ProxyValues:
         cluster_confs = [conf for of_cluster in confs.values() for conf in of_cluster]
         return ValuesOfOutbound(
             outbound=explained_outbound(self._world, result),
-            routes=tuple(ValuesOfRoute(row, self._of_route(result, route, cluster_confs)) for row, route in shown),
+            routes=tuple(
+                ValuesOfRoute(row, self._of_route(result, route, row.index, cluster_confs)) for row, route in shown
+            ),
             more_routes=len(rows) - len(shown),
             backends=tuple(
                 ValuesOfBackend(
@@ -225,11 +228,12 @@ class ProxyValues:
         return None if index is None else result.outbound.routes[index]
 
     def _of_route(
-        self, result: OutboundResult, route: Route | None, cluster_confs: Sequence[AppliedConf]
+        self, result: OutboundResult, route: Route | None, index: int, cluster_confs: Sequence[AppliedConf]
     ) -> tuple[FieldValue, ...]:
         if route is None:
             return ()
-        confs = confs_of_request(self._policies, self._world, self._mesh, result, route)
+        served = ServedRow(result.outbound.service, index)
+        confs = confs_of_request(self._policies, self._world, self._mesh, result, route, served=served)
         return self._values(confs, cluster_confs, result.outbound.protocol)
 
     @staticmethod

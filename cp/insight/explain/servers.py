@@ -49,7 +49,7 @@ class ServerPolicies:
     """What holds on the inbounds of a mesh for the calls of one proxy."""
 
     def __init__(self, compiler: Compiler, policies: Policies, world: World, caller: CompiledProxy) -> None:
-        self._compiler, self._world, self._caller = compiler, world, caller
+        self._compiler, self._world, self._caller, self._all_policies = compiler, world, caller, policies
         self._policies = tuple(policy for policy in policies if not policy.judges_every_client)
 
     def of_backend(
@@ -81,7 +81,7 @@ class ServerPolicies:
             for_clients = reached.by_client.get(policy.kind.name, ())
             yield from self._fitting(arrival, policy, reached, for_clients)
             if not any("tags" not in client for client, _ in for_clients):  # of which the last is for all clients
-                yield from confs_of_inbound((policy,), reached, None)
+                yield from confs_of_inbound((policy,), reached, None, self._all_policies)
 
     def _fitting(
         self,

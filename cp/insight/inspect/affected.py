@@ -322,13 +322,14 @@ def _idle_reason(
     dataplane: Resource,
     scope: ConfScope,
     effect: PolicyEffect,
-    conf_fields: Iterable[str],
+    conf_fields: Mapping[str, MergedField],
 ) -> str:
     """Why a value without a stronger one has no effect. That it is not enforced goes before any other reason."""
     removed = effect.removed_settings[0] if effect.removed_settings and effect.replacement is None else None
     reason = idle_reasons.reason(
         dataplane, scope, effect.path, effect.setting, conf_fields=conf_fields, removed=removed
     )
+    reason = reason or idle_reasons.reason_of_switch(effect.path, effect.setting, conf_fields)
     return reason or (_REMOVES_NOTHING if effect.removes_nothing else "")
 
 

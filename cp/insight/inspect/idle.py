@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
+from cp.insight.effects import with_another
 from cp.insight.enforcement import only_with_mtls, parts_without_effect
 from cp.insight.gateways import CALL_HOOKS
 from cp.insight.inspect.gateway_reasons import GatewayReasons
 from cp.insight.inspect.meaning import meaningless_reason, traits
 from cp.insight.inspect.scopes import ConfScope
-from cp.insight.parts import DestinationParts, destination_parts, fragments_of
+from cp.insight.parts import DestinationParts, destination_parts, fragments_of, made_in
 from cp.insight.tagged_clients import items_for_nobody
+from cp.insight.whole import of_inbound, writers_over, written_over
 from cp.model.failure import Failure
 from cp.model.names import Destination
 from cp.model.remembered import remembered
+from cp.model.wording import few
 from cp.policies import Policy
 from cp.resources.capabilities import ZONE_PROXIES, MissingPart
 from cp.resources.resource import Resource
 from cp.resources.world import World
-from cp.rules.merging import MergedConf, Setting
+from cp.rules.merging import MergedConf, MergedField, Setting
 from cp.translate.compiler import CompiledProxy, Compiler
 from cp.translate.effective import has_hook
 from cp.translate.gateway import GatewayResult
 from cp.translate.proxy_class import ProxyClass
 from cp.translate.view.mtls import inbound_tls
+from cp.translate.view.proxies import inbounds
 
 _NO_TLS: Final = "has no effect: the proxy takes no TLS, so clients do not show who they are"
 _KNOWS_NOBODY: Final = "has no effect: those whom it means have certificates without tags, by a MeshIdentity"
@@ -42,6 +47,7 @@ class IdleReasons:
         self._compiler, self._world, self._policy = compiler, world, policy
         self._parts_of_classes: dict[ProxyClass, Mapping[Destination, DestinationParts]] = {}
         self._answers: dict[tuple[ProxyClass, Destination, Hashable], bool] = {}
+        self._writers: dict[tuple[ProxyClass, Destination, str], tuple[str, ...]] = {}
         self._of_gateways = GatewayReasons(compiler, world, policy)
 
     def sharing_key(self, dataplane: Resource) -> tuple[object, ...]:
@@ -84,9 +90,63 @@ class IdleReasons:
         parts = self._parts(dataplane).get(scope.destination) if scope.destination is not None else None
         policy = self._compiler.policies[self._policy.type]
         reason = meaningless_reason(policy, dataplane, scope, path, conf_fields=conf_fields, parts=parts)
-        if self._matches_nothing(policy, dataplane, path):
-            return _MATCHES_NOTHING
-        return reason or self._part_reason(parts, scope, path, setting, removed=removed)
+        if reason_of_change := self._reason_of_change(policy, dataplane, path):
+            return reason_of_change
+        return (
+            reason
+            or self._reason_of_writers(dataplane, scope, path, parts, setting)
+            or self._part_reason(parts, scope, path, setting, removed=removed)
+        )
+
+    def _reason_of_writers(
+        self, dataplane: Resource, scope: ConfScope, path: str, parts: DestinationParts | None, setting: Setting
+    ) -> str:
+        """The reason if other kinds of policies write over a value, as they come later."""
+        policy = self._compiler.policies[self._policy.type]
+        if setting.value is None or policy.is_route or has_hook(policy, "finish"):
+            return ""
+        if parts is not None:
+            writers = self._writers_over_destination(parts, policy, path)
+        else:
+            writers = self._writers_over_inbound(dataplane, scope, path)
+        return written_over(writers) if writers else ""
+
+    def _writers_over_destination(self, parts: DestinationParts, policy: Policy[Any], path: str) -> tuple[str, ...]:
+        key = parts.proxy_class, parts.destination, path
+        if key not in self._writers:
+            kinds = self._compiler.policies
+            may_write = [other.kind.name for other in writers_over(tuple(kinds.values()), policy, kinds)]
+            self._writers[key] = parts.writers_over(policy.kind.name, partial(with_another, path=path), may_write)
+        return self._writers[key]
+
+    def _writers_over_inbound(self, dataplane: Resource, scope: ConfScope, path: str) -> tuple[str, ...]:
+        proxy, policy = self._proxy(dataplane), self._compiler.policies[self._policy.type]
+        if proxy is None or scope.inbound_index is None or scope.clients:
+            return ()
+        for (index, _), reached in zip(inbounds(dataplane), proxy.inbounds, strict=True):
+            whole = (
+                of_inbound(tuple(self._compiler.policies.values()), policy, reached)
+                if index == scope.inbound_index
+                else None
+            )
+            conf = reached.effective.get(policy.kind.name)
+            if whole is not None and conf is not None:
+                return whole.writers_over(conf.value, path)
+        return ()
+
+    def reason_of_switch(self, path: str, setting: Setting, conf_fields: Mapping[str, MergedField]) -> str:
+        """The reason if what a value is about is switched off, or has nothing to act with."""
+        policy = self._compiler.policies[self._policy.type]
+        if setting.value is None:
+            return ""
+        if policy.needed_list and path != policy.needed_list and not _is_filled(policy.needed_list, conf_fields):
+            return f"has no effect: there are no `{policy.needed_list}`"
+        off = {switch.rpartition(".")[0]: switch for switch in policy.switches if _is_off(policy, switch, conf_fields)}
+        own = [switch for section, switch in off.items() if path.startswith(f"{section}.") and path != switch]
+        if path.partition(".")[0] in policy.section_settings and not _has_acting(policy, off, conf_fields):
+            own = list(off.values())
+        named = few([f"`{switch}`" for switch in sorted(own)])
+        return f"has no effect: {named} {'switches' if len(own) == 1 else 'switch'} it off" if own else ""
 
     def is_about_clusters_alone(self, scope: ConfScope) -> bool:
         """Whether a scope is a listener of a gateway, and the policy writes into clusters and nothing else."""
@@ -164,17 +224,29 @@ class IdleReasons:
             self._answers[key] = answer()
         return self._answers[key]
 
-    def _matches_nothing(self, policy: Policy[Any], dataplane: Resource, path: str) -> bool:
+    def _reason_of_change(self, policy: Policy[Any], dataplane: Resource, path: str) -> str:
+        """The reason if a change matches nothing of a proxy, or cannot be made to anything that it matches."""
         changes = self._matching_changes(dataplane)
-        return changes is not None and path.startswith(f"{policy.change_list}[") and path not in changes
+        if changes is None or not path.startswith(f"{policy.change_list}["):
+            return ""
+        return dict(changes).get(path, _MATCHES_NOTHING)
 
-    def _matching_changes(self, dataplane: Resource) -> frozenset[str] | None:
-        """The changes of policies of this kind that match something of a proxy; None if they are not known."""
+    def _matching_changes(self, dataplane: Resource) -> frozenset[tuple[str, str]] | None:
+        """The changes of policies of this kind that match something of a proxy; None if they are not known.
+
+        With each the reason if it is made to nothing there.
+        """
         kind = self._policy.type
         proxy = self._proxy(dataplane) if self._compiler.policies[kind].change_list else None
         if proxy is None:
             return None
-        return frozenset(path for fragment in fragments_of(proxy) for used_by, path in fragment.used if used_by == kind)
+        changes: dict[str, str] = {}
+        for fragment in fragments_of(proxy):
+            changes |= {path: "" for of, path in made_in(fragment) if of == kind}
+            for of, path, reason in fragment.problems:
+                if of == kind:
+                    changes.setdefault(path, f"has no effect: {reason}")
+        return frozenset(changes.items())
 
     def confs_by_routes(self, dataplane: Resource) -> Iterator[tuple[ConfScope, MergedConf]]:
         """The confs of services that a proxy has no outbound for, but reaches by routes of other services."""
@@ -219,6 +291,23 @@ class IdleReasons:
             served = destination_parts(self._compiler.translator, proxy_class, dataplane.mesh)
             self._parts_of_classes[proxy_class] = {parts.destination: parts for parts in served}
         return self._parts_of_classes[proxy_class]
+
+
+def _is_filled(name: str, conf_fields: Mapping[str, MergedField]) -> bool:
+    """Whether a list has entries, whoever wrote them."""
+    return any((path == name and field.value) or path.startswith(f"{name}[") for path, field in conf_fields.items())
+
+
+def _is_off(policy: Policy[Any], switch: str, conf_fields: Mapping[str, MergedField]) -> bool:
+    """Whether a section is switched off. Of numbers and truth values neither counts as the other."""
+    field, off = conf_fields.get(switch), policy.switches[switch]
+    return field is not None and field.value == off and isinstance(field.value, bool) is isinstance(off, bool)
+
+
+def _has_acting(policy: Policy[Any], off: Container[str], conf_fields: Iterable[str]) -> bool:
+    """Whether some section with a switch is there, and is not off."""
+    sections = [section for switch in policy.switches if (section := switch.rpartition(".")[0]) not in off]
+    return any(f"{path}.".startswith(f"{section}.") for path in conf_fields for section in sections)
 
 
 def _ports_without_inbound(dataplane: Resource) -> frozenset[int]:

@@ -17,6 +17,7 @@ from cp.translate.view.redirected import redirection
 from generators.proxy import Protocol
 
 _OF_CLIENT: Final = "has no effect: a gRPC client without a proxy does nothing of what it says"
+_OF_GATEWAYS: Final = "has no effect: gateways do it for those that they call, and this is no gateway"
 _NO_GRPC: Final = "has no effect: a gRPC client calls only what understands gRPC"
 _NOT_SERVED: Final = "has no effect: the inbound is not served"
 _NOT_REDIRECTED: Final = (
@@ -44,6 +45,8 @@ def meaningless_reason(  # noqa: PLR0913  # all that is known of the field
         return _OF_CLIENT
     if scope.is_whole_proxy:
         return _NOT_REDIRECTED if policy.is_for_captured_calls and not _captures_calls(dataplane) else ""
+    if scope.destination is not None and policy.is_for_calls_of_gateways and not dataplane.spec.is_builtin_gateway:
+        return _OF_GATEWAYS
     if is_grpc_client(dataplane) and scope.destination is not None and not _is_called(parts, by=policy):
         return _NO_GRPC
     if scope.inbound_index is None:

@@ -7,12 +7,12 @@ from typing import Any, Final, TypeAlias
 
 from cp.insight.lint.codes import FindingReason, finding_about
 from cp.insight.lint.survey import MeshSurvey
-from cp.insight.lint.wording import destination_name
+from cp.insight.lint.wording import destination_name, where_protocol_is_said
 from cp.model.names import Destination, Identity
 from cp.model.paths import step
 from cp.model.target import BackendRef
 from cp.model.violation import Finding
-from cp.resources.dataplane import PROTOCOL_TAG, SERVICE_TAG
+from cp.resources.dataplane import SERVICE_TAG
 from cp.resources.resource import Resource
 from cp.resources.targets import HTTP_ROUTE, ROUTE_KINDS, TCP_ROUTE
 from cp.resources.world import World
@@ -22,7 +22,6 @@ from cp.rules.items import items, reference, tags_of
 from cp.rules.matches import matches_hash
 from cp.rules.targets import TargetTables
 from cp.translate.view.backends import BackendResolver
-from cp.translate.view.outside import EXTERNAL
 from cp.translate.view.services import destination_of, protocol_of
 from generators.proxy import Rewrite, Route
 
@@ -39,7 +38,7 @@ def backends(survey: MeshSurvey) -> Iterator[Finding]:
     for kind in ROUTE_KINDS:
         for policy in survey.world.of_type(kind):
             for item in items(policy).to:
-                yield from _of_item(survey.world, policy, item, called)
+                yield from _of_item(survey, policy, item, called)
 
 
 def _called_by_tag(survey: MeshSurvey) -> tuple[Destination, ...]:
@@ -96,25 +95,31 @@ def _without_host(path: str) -> FindingReason:
     return FindingReason("does-not-apply", text, path, "write `hostname` if they expect another host, or remove it")
 
 
-def _of_item(world: World, policy: Resource, item: PolicyItem, called: Iterable[Destination]) -> Iterator[Finding]:
+def _of_item(
+    survey: MeshSurvey, policy: Resource, item: PolicyItem, called: Iterable[Destination]
+) -> Iterator[Finding]:
+    world, is_of_nobody = survey.world, policy in survey.judged_set and not survey.selected.get(policy)
     to: Mapping[str, Any] = policy.data["to"][item.index]
     by_tag = [destination for destination in called if (SERVICE_TAG, destination.service) in (tags_of(item) or ())]
     calls = [*_destinations(world, item), *by_tag] or [Destination(item.target.name or "")]
     for index, rule in enumerate(to.get("rules") or ()):
-        default = step(step(step(item.origin.path, "rules"), index), "default")
-        yield from _weights(policy, rule, default)
+        default, redirects = step(step(step(item.origin.path, "rules"), index), "default"), _redirects(rule)
+        yield from () if redirects or is_of_nobody else _weights(policy, rule, default)
         for path, reference_ in _references(rule, default):
             if why := _lost(world, policy, calls, reference_):
-                yield finding_about(policy, _to_nothing(why, path, reference_))
+                gets_nothing = redirects or is_of_nobody or reference_.get("weight") == 0
+                yield finding_about(policy, _to_nothing(why, path, gets_nothing=gets_nothing))
+            elif redirects:
+                continue
             elif policy.type == HTTP_ROUTE and (spoken := _not_http(world, policy, calls, reference_)) is not None:
                 yield finding_about(policy, _unlike(world, policy.mesh, spoken, path))
 
 
-def _to_nothing(why: str, path: str, reference_: Mapping[str, Any]) -> FindingReason:
+def _to_nothing(why: str, path: str, *, gets_nothing: bool) -> FindingReason:
     if ".requestMirror." in path:
         return FindingReason("refers-to-nothing", f"{why}: no copies are sent", path, "correct the reference")
-    if reference_.get("weight") == 0:
-        hint = "create it before you raise the weight"
+    if gets_nothing:
+        hint = "create it before calls are sent to it"
         return FindingReason("target-missing", f"{why}, which gets nothing yet", path, hint)
     return FindingReason("refers-to-nothing", f"{why}: its share of the calls fails", path, "correct the reference")
 
@@ -131,14 +136,19 @@ def _references(rule: Mapping[str, Any], path: str) -> Iterator[tuple[str, Mappi
 
 def _weights(policy: Resource, rule: Mapping[str, Any], path: str) -> Iterator[Finding]:
     default = rule.get("default") or {}
-    weights = [element.get("weight", 1) for element in default.get("backendRefs") or ()]
-    redirects = any(element.get("type") == "RequestRedirect" for element in default.get("filters") or ())
-    if weights and not any(weights) and not redirects:
+    weights = [element.get("weight") for element in default.get("backendRefs") or ()]
+    if weights and all(weight == 0 for weight in weights):
         effect = "connection is closed" if policy.type == TCP_ROUTE else "request is answered with 500"
         text = f"all weights are 0: every {effect}"
         yield finding_about(
             policy, FindingReason("zero-weights", text, step(path, "backendRefs"), "give one of them a weight")
         )
+
+
+def _redirects(rule: Mapping[str, Any]) -> bool:
+    """Whether a rule redirects requests, so that none goes to a backend."""
+    filters = (rule.get("default") or {}).get("filters") or ()
+    return any(element.get("type") == "RequestRedirect" for element in filters)
 
 
 def _lost(world: World, policy: Resource, calls: Iterable[Destination], data: Mapping[str, Any]) -> str:
@@ -166,14 +176,8 @@ def _not_http(
 def _unlike(world: World, mesh: str, backend: Destination, path: str) -> FindingReason:
     whom, protocol = destination_name(backend), protocol_of(world, mesh, backend)
     text = f"requests are sent to {whom} as HTTP, and its protocol is {protocol}: if it speaks no HTTP, they all fail"
-    hint = f"if it speaks HTTP, say so in {_where_protocol_is_said(backend)}; if not, write a {TCP_ROUTE}"
+    hint = f"if it speaks HTTP, say so in {where_protocol_is_said(backend)}; if not, write a {TCP_ROUTE}"
     return FindingReason("backend-not-http", text, path, hint)
-
-
-def _where_protocol_is_said(backend: Destination) -> str:
-    if backend.identity is None:
-        return f"the tag `{PROTOCOL_TAG}` of its inbounds"
-    return "its `match.protocol`" if backend.identity.type == EXTERNAL else "`appProtocol` of its port"
 
 
 def _decoded(data: Mapping[str, Any]) -> BackendRef:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from cp.insight.lint.codes import FindingReason, finding_about
 from cp.insight.lint.survey import MeshSurvey
 from cp.insight.lint.walk import BlockedItem
-from cp.insight.lint.wording import destination_name, listed, origin_name
+from cp.insight.lint.wording import destination_name, listed, origin_name, where_protocol_is_said
 from cp.model.paths import step
 from cp.model.violation import Finding
 from cp.rules import PolicyItem
@@ -30,7 +30,8 @@ def blocked_reason(item: PolicyItem, blocked: Sequence[BlockedItem]) -> FindingR
         return FindingReason(
             "shadowed-route", f"for {service} the MeshHTTPRoute counts, and not this one: {by}", path, hint
         )
-    hint = "if it speaks HTTP, say so in its port's `appProtocol`; else write a MeshTCPRoute"
+    where = where_protocol_is_said(blocked[0].destination)
+    hint = f"if it speaks HTTP, say so in {where}; else write a MeshTCPRoute"
     return FindingReason(
         "no-meaning", f"a {item.policy.type} has no meaning for {service}, which speaks tcp", path, hint
     )

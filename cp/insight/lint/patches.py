@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cp.insight.lint.codes import FindingReason, finding_about
+from cp.insight.lint.codes import NO_EFFECT, FindingReason, finding_about
 from cp.insight.lint.survey import MeshSurvey
-from cp.insight.parts import fragments_of
+from cp.insight.parts import fragments_of, made_in
 from cp.model.names import Key
 from cp.model.violation import Finding
 from cp.translate.effective import Effective
@@ -20,14 +20,20 @@ def patches(survey: MeshSurvey) -> Iterator[Finding]:
 
 
 def _failed(survey: MeshSurvey) -> Iterator[Finding]:
+    """The changes that cannot be made to something that they are about. They may be made elsewhere all the same."""
+    made = {
+        _written(proxy.sidecar.effective, kind, path)
+        for proxy in survey.proxies
+        for fragment in fragments_of(proxy)
+        for kind, path in made_in(fragment)
+    }
     for proxy in survey.proxies:
         for fragment in fragments_of(proxy):
             for kind, path, reason in fragment.problems:
                 policy, where = _written(proxy.sidecar.effective, kind, path)
+                effect = "is not made everywhere" if (policy, where) in made else NO_EFFECT
                 hint = "compare it with what `koguma render` prints"
-                yield from _finding(
-                    survey, policy, FindingReason("does-not-apply", f"has no effect: {reason}", where, hint)
-                )
+                yield from _finding(survey, policy, FindingReason("does-not-apply", f"{effect}: {reason}", where, hint))
 
 
 def _unused(survey: MeshSurvey, kind: str, change_list: str) -> Iterator[Finding]:

@@ -10,7 +10,7 @@ from cp.insight.lint.codes import FindingReason, finding_about
 from cp.insight.lint.decisions import ClientDecision, ConfDecision, DestinationDecision
 from cp.insight.lint.gateway_decisions import GatewayDecision
 from cp.insight.lint.survey import MeshSurvey
-from cp.insight.lint.wording import destination_name
+from cp.insight.lint.wording import destination_name, where_protocol_is_said
 from cp.insight.meaning import acts_alone, section_of
 from cp.model.names import Key
 from cp.model.violation import Finding
@@ -95,8 +95,11 @@ def _reason(policy: Policy[Any], name: str, section: _SetSection) -> FindingReas
     whom = _whom(decision)
     text = f"`{name}` has no meaning where {decision.protocol} is spoken, as with {whom}; and it holds nowhere else"
     spoken = " or ".join(sorted(policy.section_protocols[name]))
-    where = "the tag kuma.io/protocol of the inbound" if decision.destination is None else "`appProtocol` of the port"
-    where = "`protocol` of the listener" if isinstance(decision, GatewayDecision) else where
+    where = "the tag `kuma.io/protocol` of the inbound"
+    if isinstance(decision, GatewayDecision):
+        where = "`protocol` of the listener"
+    elif decision.destination is not None:
+        where = where_protocol_is_said(decision.destination)
     return FindingReason(
         "no-meaning", text, _section_path(section.setting.path, name), f"if {spoken} is spoken, say so in {where}"
     )

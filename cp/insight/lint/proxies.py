@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Final, TypeAlias
 
@@ -17,13 +18,17 @@ from cp.resources.client import is_grpc_client
 from cp.resources.dataplane import SERVICE_TAG
 from cp.resources.resource import Resource
 from cp.resources.world import World
+from cp.translate.compiler import CompiledProxy
+from cp.translate.view.backends import reached
 from cp.translate.view.proxies import unresolved
 from cp.translate.view.redirected import redirection
-from cp.translate.view.services import destination_of, endpoints_of, exists
+from cp.translate.view.services import destination_of, endpoints_of, exists, protocol_of
 
 _Written: TypeAlias = tuple[bytes, str, str, str]
 
 _LOST: Final = "correct the reference, or remove the outbound"
+_FAILING_REQUESTS: Final = "calls to it are answered with 503"
+_FAILING_CONNECTIONS: Final = "connections to it are closed"
 
 
 def outbounds(survey: MeshSurvey) -> Iterator[Finding]:
@@ -33,23 +38,37 @@ def outbounds(survey: MeshSurvey) -> Iterator[Finding]:
         dataplane = proxy.dataplane
         written = dataplane.derived(_written)
         if written not in fine:  # most proxies have written the same as others
-            lost = [*unresolved(survey.world, dataplane), *_to_nobody(survey.world, dataplane)]
+            lost, to_nobody = [*unresolved(survey.world, dataplane)], dict(_to_nobody(survey.world, dataplane))
             yield from (finding if finding.hint else replace(finding, hint=_LOST) for finding in lost)
-            fine |= set() if lost else {written}
+            yield from (_nobody_there(proxy, *at) for at in to_nobody.items() if at[1] in proxy.proxy_class.backends)
+            fine |= set() if lost or to_nobody else {written}
         yield from _calls_nobody(dataplane)
 
 
 def services(survey: MeshSurvey) -> Iterator[Finding]:
-    """Ports of MeshServices behind which there is nobody."""
+    """Ports of MeshServices behind which there is nobody, unless routes lead all calls elsewhere."""
+    elsewhere = _led_elsewhere(survey)
     for service in survey.world.of_type("MeshService"):
         if service.mesh not in survey.meshes:
             continue
         for index, port in enumerate(service.spec.ports or ()):
-            if not endpoints_of(survey.world, service.mesh, destination_of(service, port)).endpoints:
-                path = step("spec.ports", index)
-                text = f"no inbound serves port {port.port}: calls to it are answered with 503"
+            destination = destination_of(service, port)
+            is_empty = not endpoints_of(survey.world, service.mesh, destination).endpoints
+            if is_empty and destination not in elsewhere:
+                path, is_http = step("spec.ports", index), protocol_of(survey.world, service.mesh, destination).is_http
+                text = f"no inbound serves port {port.port}: {_FAILING_REQUESTS if is_http else _FAILING_CONNECTIONS}"
                 hint = "compare `selector` with tags and labels, and `targetPort` with ports and names of inbounds"
                 yield finding_about(service, FindingReason("no-endpoints", text, path, hint))
+
+
+def _led_elsewhere(survey: MeshSurvey) -> AbstractSet[Destination]:
+    """What is called, and to which no route of anybody leads: the routes of all who call it lead elsewhere."""
+    called: set[Destination] = set()
+    reached_by_some: set[Destination] = set()
+    for outbounds in survey.outbounds:
+        called |= {result.address.destination for result in outbounds.callable_outbounds}
+        reached_by_some |= set(map(reached, outbounds.proxy_class.backends))
+    return called - reached_by_some
 
 
 def no_dataplanes(survey: MeshSurvey) -> Iterator[Finding]:
@@ -78,8 +97,8 @@ def _calls_nobody(dataplane: Resource) -> Iterator[Finding]:
         yield finding_about(dataplane, FindingReason("no-outbounds", text, "networking", hint))
 
 
-def _to_nobody(world: World, dataplane: Resource) -> Iterator[Finding]:
-    """Outbounds by tags that no inbound has."""
+def _to_nobody(world: World, dataplane: Resource) -> Iterator[tuple[int, Destination]]:
+    """Outbounds by tags that no inbound has, by their indexes."""
     if redirection(dataplane) is not None:
         return
     for index, outbound in enumerate(dataplane.spec.net.outbound or ()):
@@ -87,8 +106,12 @@ def _to_nobody(world: World, dataplane: Resource) -> Iterator[Finding]:
         service = tags.pop(SERVICE_TAG, "")
         destination = Destination(service, tags=tuple(sorted(tags.items())))
         if service and not exists(world, dataplane.mesh, destination):
-            path = f"{step('networking.outbound', index)}.tags"
-            text = f"no inbound has the tags of {service}: calls to it are answered with 503"
-            yield finding_about(
-                dataplane, FindingReason("no-endpoints", text, path, "correct the tags, or register who serves them")
-            )
+            yield index, destination
+
+
+def _nobody_there(proxy: CompiledProxy, index: int, destination: Destination) -> Finding:
+    """Nobody says what is spoken there, so it is taken for connections."""
+    path = f"{step('networking.outbound', index)}.tags"
+    text = f"no inbound has the tags of {destination.service}: {_FAILING_CONNECTIONS}"
+    hint = "correct the tags, or register who serves them"
+    return finding_about(proxy.dataplane, FindingReason("no-endpoints", text, path, hint))

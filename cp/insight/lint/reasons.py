@@ -15,7 +15,7 @@ from cp.insight.lint.rivals import decisions_if_whole, overridden_or_redundant
 from cp.insight.lint.survey import MeshSurvey
 from cp.insight.lint.uncalled import of_target
 from cp.insight.lint.walk import PASSTHROUGH, needs_mtls
-from cp.insight.lint.wording import destination_name
+from cp.insight.lint.wording import destination_name, where_protocol_is_said
 from cp.insight.meaning import section_of
 from cp.model.names import Destination
 from cp.model.paths import step
@@ -112,7 +112,7 @@ def _without_meaning(policy: Policy[Any], item: PolicyItem, decisions: Sequence[
     name, (protocol, destination) = next(iter(sections.items()))
     text = f"`{name}` has no meaning where {protocol} is spoken, as with {destination_name(destination)}"
     meant = " or ".join(sorted(policy.section_protocols[name]))
-    hint = f"if {meant} is spoken, say so in `appProtocol` of the port"
+    hint = f"if {meant} is spoken, say so in {where_protocol_is_said(destination)}"
     return FindingReason("no-meaning", text, step(item.layer.path, name), hint)
 
 

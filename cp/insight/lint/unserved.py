@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, Final, TypeAlias
 
+from cp.insight.effects import built, confs_of
 from cp.insight.lint.any_decision import AnyDecision
 from cp.insight.lint.codes import NO_EFFECT, NOTHING_SERVED, FindingReason, finding_about
 from cp.insight.lint.decisions import (
@@ -34,11 +35,16 @@ from cp.model.violation import Finding
 from cp.policies import Policy
 from cp.resources.resource import Resource
 from cp.resources.targets import HTTP_ROUTE
+from cp.resources.world import World
 from cp.rules import PolicyItem
-from cp.rules.merging import MergedField
+from cp.rules.merging import Conf, MergedField
 from cp.translate.effective import has_hook
+from cp.translate.fragments import Task
+from cp.translate.view.backend_refs import resolved_data
+from generators.proxy import Inbound, Protocol
 
 _SWITCH: Final = "disabled"
+_SOME_HOST: Final = "127.0.0.1"
 
 _NOT_ABOUT_EFFECTS: Final = frozenset({"deprecated"})
 """Codes of findings about how something is written, and not about what comes of it."""
@@ -82,11 +88,7 @@ def _quickly_found_changing(survey: MeshSurvey, keys: AbstractSet[Key]) -> set[K
         if isinstance(decision, RouteTableDecision | GatewayTableDecision):
             changing |= keys_here & _owners_of_rows(decision) if keys_here else set()
             continue
-        changing |= {
-            key
-            for key in checked(keys_here, survey.checkpoint)
-            if _is_change(survey.policies[decision.kind.name], decision, key)
-        }
+        changing |= {key for key in checked(keys_here, survey.checkpoint) if _is_change(survey, decision, key)}
     return changing
 
 
@@ -99,7 +101,7 @@ def _owners_of_rows(decision: RouteTableDecision | GatewayTableDecision) -> set[
     return {owner for owner in owners if isinstance(owner, Key)}
 
 
-def _is_change(policy: Policy[Any], decision: AnyDecision, key: Key) -> bool:
+def _is_change(survey: MeshSurvey, decision: AnyDecision, key: Key) -> bool:
     """Whether what comes of one decision would surely be served differently without a policy."""
     if isinstance(decision, DestinationDecision | AdmissionDecision):
         return decision.differs_without(lambda item: item.policy.key == key)
@@ -108,16 +110,30 @@ def _is_change(policy: Policy[Any], decision: AnyDecision, key: Key) -> bool:
     if isinstance(decision, GatewayTableDecision):
         return False
     # How callers speak with an inbound may be what would be so without the policy.
-    return decision.destination is None and not has_hook(policy, "secure") and _sets_something(policy, decision, key)
+    return (
+        decision.destination is None
+        and not has_hook(survey.policies[decision.kind.name], "secure")
+        and _sets_something(survey, decision, key)
+    )
 
 
-def _sets_something(policy: Policy[Any], decision: ConfDecision | ClientDecision, key: Key) -> bool:
-    """Whether a policy sets a value that has a meaning at an inbound. At whole proxies that is not seen so easily."""
-    protocol, fields = decision.protocol, decision.merged.fields
+def _sets_something(survey: MeshSurvey, decision: ConfDecision | ClientDecision, key: Key) -> bool:
+    """Whether a policy sets a value of which something is built at an inbound. At whole proxies it is not seen so."""
+    policy, protocol, fields = survey.policies[decision.kind.name], decision.protocol, decision.merged.fields
     if protocol is None:
         return False
     own = (field for field in fields.values() if field.winner.origin.policy == key and _is_value(field))
-    return any(has_meaning(policy, field.path, protocol, fields) for field in own)
+    is_meant = any(has_meaning(policy, field.path, protocol, fields) for field in own)
+    return is_meant and _builds_something(survey.world, policy, decision.merged.value, protocol, key.mesh)
+
+
+def _builds_something(world: World, policy: Policy[Any], conf: Conf, protocol: Protocol, mesh: str) -> bool:
+    """Whether a conf comes to anything at an inbound: what is empty, incomplete or switched off does not."""
+    inbound = Inbound(_SOME_HOST, 1, _SOME_HOST, 2, "", protocol)
+    with_conf, without = (
+        built(Task(inbound, confs_of(policy, dict(resolved_data(world, mesh, of)))), policy) for of in (conf, {})
+    )
+    return with_conf != without
 
 
 def _is_value(field: MergedField) -> bool:

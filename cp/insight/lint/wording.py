@@ -6,8 +6,10 @@ from collections.abc import Iterable
 
 from cp.model.names import Destination
 from cp.model.wording import few
+from cp.resources.dataplane import PROTOCOL_TAG
 from cp.rules.merging import Origin
 from cp.translate.effective import BUILT_IN
+from cp.translate.view.outside import EXTERNAL
 
 
 def origin_name(origin: Origin, line: int | None = None) -> str:
@@ -21,6 +23,13 @@ def origin_name(origin: Origin, line: int | None = None) -> str:
 def destination_name(destination: Destination) -> str:
     identity = destination.identity
     return f"the service {destination.service}" if identity is None else f"{identity.type} {identity.name}"
+
+
+def where_protocol_is_said(destination: Destination) -> str:
+    """The field by which it is known what is spoken with a destination."""
+    if destination.identity is None:
+        return f"the tag `{PROTOCOL_TAG}` of its inbounds"
+    return "its `match.protocol`" if destination.identity.type == EXTERNAL else "`appProtocol` of its port"
 
 
 def listed(names: Iterable[str]) -> str:

@@ -95,7 +95,7 @@ def _http_outcome(served: ServedResources, listener: str, manager: HttpConnectio
     if host is None:
         return replace(outcome, reply=DirectReply(_NOT_FOUND, f"no virtual host is for `{request.authority}`"))
     rows = tuple(RowTrial(index, row.name, conditions(row.match, request)) for index, row in enumerate(host.routes))
-    forward, reply = _row_outcome(served, manager, _taken_row(host, rows), request)
+    forward, reply = _row_outcome(served, manager, _with_retries(_taken_row(host, rows), host), request)
     return replace(outcome, virtual_host=host.name, rows=rows, forward=forward, reply=reply)
 
 
@@ -135,6 +135,14 @@ def _taken_row(host: VirtualHost, rows: Iterable[RowTrial]) -> Route | None:
     if trial.matches is None:
         raise UnsimulatedFeature(next(condition.pattern for condition in trial.conditions if condition.holds is None))
     return host.routes[trial.index]
+
+
+def _with_retries(row: Route | None, host: VirtualHost) -> Route | None:
+    """A row that does not say when requests are tried again does what its virtual host says."""
+    is_silent = row is not None and row.WhichOneof("action") == "route" and not row.route.HasField("retry_policy")
+    if row is not None and is_silent and host.HasField("retry_policy"):
+        row.route.retry_policy.CopyFrom(host.retry_policy)
+    return row
 
 
 def _row_outcome(

@@ -68,6 +68,7 @@ class MeshMetric(Policy[Conf]):
         ),
     )
     order = 1500
+    needed_list = "backends"
     conf = Conf
     targets = TARGETS
 

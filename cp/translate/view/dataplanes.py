@@ -70,7 +70,7 @@ class DataplanePort:
 
     @property
     def protocol(self) -> str:
-        return self.inbound.protocol or self.tags.get(PROTOCOL_TAG, "")
+        return (self.inbound.protocol or self.tags.get(PROTOCOL_TAG, "")).lower()
 
 
 class DataplanePorts:
