@@ -25,8 +25,9 @@ POLICIES: Final = "policies"
 INSTANCES: Final = "instances"
 
 _DATAPLANE: Final = "Dataplane"
-_GATEWAY_ROUTE: Final = "MeshGatewayRoute"
-_VIRTUAL_OUTBOUND: Final = "VirtualOutbound"
+_OTHERWISE_LEGACY: Final = frozenset({"MeshGatewayRoute", "VirtualOutbound"})
+"""Legacy kinds that come to no conf, but to routes and to names."""
+
 
 What = Annotated[
     str,
@@ -183,10 +184,7 @@ def _proxies(  # noqa: PLR0913  # an option each
 
 def _policy_kind(subject: str) -> Kind:
     kind = kind_of(subject)
-    if kind.name == _VIRTUAL_OUTBOUND:
-        hint = "`koguma explain PROXY NAME` says where a name leads, and `koguma lint` which lead nowhere."
-        raise Problem(f"a {kind.name} gives names to services, for every proxy with redirected traffic", hint)
-    if kind.policy is None and kind.legacy is None and kind.name != _GATEWAY_ROUTE:
+    if kind.policy is None and kind.legacy is None and kind.name not in _OTHERWISE_LEGACY:
         hint = "Write dataplanes, dataplane, rules, policies, instances, or a type of policy."
         raise Problem(f"a {kind.name} is no policy", hint)
     return kind

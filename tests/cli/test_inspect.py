@@ -250,11 +250,29 @@ def test_a_type_that_is_no_policy_is_refused(offline: Koguma) -> None:
     assert offline("inspect", "meshservice", "backend").err.startswith("Error: a MeshService is no policy\n")
 
 
-def test_of_names_it_is_told_what_else_to_ask(offline: Koguma) -> None:
-    refusal = offline("inspect", "VirtualOutbound", "names").err
+NAMES: Final = """\
+type: VirtualOutbound
+mesh: default
+name: names
+selectors: [{match: {kuma.io/service: frontend}}]
+conf: {host: "{{.service}}.shop", port: "8080", parameters: [{name: service, tagKey: kuma.io/service}]}
+"""
 
-    assert refusal.startswith("Error: a VirtualOutbound gives names to services")
-    assert "koguma explain" in refusal
+
+def test_the_names_that_a_virtual_outbound_gives_are_shown(koguma: Koguma, offline: Koguma, tmp_path: Path) -> None:
+    frontend = dataplane("frontend-1", service="frontend")
+    frontend["networking"]["transparentProxying"] = {"redirectPortOutbound": 15001}
+    (file := tmp_path / "mesh.yaml").write_text(f"{yaml.safe_dump(frontend)}---\n{NAMES}")
+    koguma("apply", "-f", file)
+
+    (shown,) = offline("inspect", "VirtualOutbound", "names", "-f", file).lines[1:]
+    (asked,) = koguma("inspect", "virtual-outbound", "names").lines[1:]
+    columns = shown.split()
+
+    assert columns[:3] == ["frontend-1", "at", "frontend.shop:8080"]
+    assert '{"kuma.io/service":"frontend"}' in columns
+    assert columns[-2:] == ["in", "force"]
+    assert asked.split()[: len(columns)] == columns
 
 
 LEGACY: Final = """\

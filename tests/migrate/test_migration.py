@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from types import ModuleType
+from typing import Final
 
 import pytest
 
@@ -218,9 +219,9 @@ destinations: [{{match: {{kuma.io/service: "*"}}}}]
 conf: {{http: {{requests: 3, interval: 1s}}}}
 """
     )
-    assert [(each.kind, each.reason) for each in answer.kept] == [
-        ("RateLimit", "`from` of a MeshRateLimit is for all clients alone, and for-web is for some")
-    ]
+    (kept,) = answer.kept
+    assert kept.kind == "RateLimit"
+    assert kept.reason.startswith("`from` of a MeshRateLimit is for all clients alone, and for-web is for some; ")
     assert not answer.documents
     assert not answer.is_safe
 
@@ -567,6 +568,49 @@ conf:
     assert not of(legacy + outbound % "{{.team}}").kept[0].notes, "MeshServices do not know that tag"
     assert [document.data["policyEngine"] for document in answer.documents] == ["TargetRef"]
     assert not answer.is_safe
+
+
+OF_TAGS: Final = """---
+type: VirtualOutbound
+mesh: default
+name: %s
+selectors: [{match: {kuma.io/service: "*"}}]
+conf:
+  host: "{{ .name }}.mesh"
+  port: "%s"
+  parameters: [{name: name, tagKey: kuma.io/service}]
+"""
+
+
+def test_a_name_that_tags_have_anyhow_needs_no_successor() -> None:
+    redirecting = MESH.replace("networking:\n", "networking:\n  transparentProxying: {redirectPortOutbound: 15001}\n")
+    assert redirecting != MESH
+    answer = of(redirecting + OF_TAGS % ("usual", "80"))
+    assert answer.is_equal
+    assert answer.is_safe
+    assert [key.name for key in answer.removed] == ["usual"]
+
+    beside = of(redirecting + OF_TAGS % ("usual", "80") + OF_TAGS % ("other", "8080"))
+    assert beside.is_equal
+    assert [policy.name for each in beside.kept for policy in each.policies] == ["other"]
+    assert not beside.is_safe
+
+
+def test_of_a_limit_for_some_clients_it_is_told_by_what_certificates_know_them() -> None:
+    limit = """---
+type: RateLimit
+mesh: default
+name: of-web
+sources: [{match: {kuma.io/service: web}}]
+destinations: [{match: {kuma.io/service: "*"}}]
+conf: {http: {requests: 3, interval: 1s}}
+"""
+    mtls = "name: default\nmtls: {enabledBackend: ca, backends: [{name: ca, type: builtin}]}\n"
+    (kept,) = of(MESH.replace("name: default\n", mtls, 1) + limit).kept
+    (plain,) = of(MESH + limit).kept
+    assert "`spiffe://default/web`" in kept.notes[0]
+    assert "what they show over TLS" in kept.reason
+    assert not plain.notes
 
 
 def test_a_limit_that_names_all_clients_beside_some_is_for_all() -> None:

@@ -17,6 +17,7 @@ from tests.random_mesh.documents import HARMLESS as HARMLESS
 from tests.random_mesh.documents import IDENTIFIED as IDENTIFIED
 from tests.random_mesh.documents import LEGACY as LEGACY
 from tests.random_mesh.documents import LEGACY_EDGE as LEGACY_EDGE
+from tests.random_mesh.documents import NAMED as NAMED
 from tests.random_mesh.documents import PATCHED as PATCHED
 from tests.random_mesh.documents import REACHED as REACHED
 from tests.random_mesh.documents import random_document as random_document

@@ -95,6 +95,8 @@ _OF_THE_LEGACY_EDGE: Final[dict[str, Make]] = {
     "legacy policy of a gateway": legacy_policies.policy_of_gateway,
 }
 
+_OF_NAMES: Final[dict[str, Make]] = {"VirtualOutbound": gateway_routes.virtual_outbound_of_any_name}
+
 CALLS: Final = (*DESTINATIONS, "MeshTimeout", "MeshRetry", "MeshCircuitBreaker", "MeshHealthCheck")
 """The kinds of a mesh in which policies for calls meet."""
 
@@ -171,6 +173,14 @@ LEGACY_EDGE: Final = (
 """The kinds of a mesh with builtin gateways whose routes and policies are legacy ones, and some with a targetRef."""
 
 
+NAMED: Final = (
+    *("redirected Dataplane",) * 2,
+    *("Dataplane", "MeshService", "ExternalService", "HostnameGenerator", "Mesh", "Timeout"),
+    *("VirtualOutbound",) * 6,
+)
+"""The kinds that give names to what redirected workloads call."""
+
+
 def data(chance: Random, kinds: Sequence[str] = EVERY) -> Data:
     """A document as a file has it."""
     kind = chance.choices(kinds, [_OFTEN.get(kind, 1) for kind in kinds])[0]
@@ -182,6 +192,7 @@ def data(chance: Random, kinds: Sequence[str] = EVERY) -> Data:
         | _OF_THE_EDGE
         | _OF_THE_LEGACY_EDGE
         | legacy_policies.MAKES
+        | _OF_NAMES
     )
     made: Data = makes[kind](chance)
     return made

@@ -116,3 +116,19 @@ def virtual_outbound(chance: Random) -> Data:
         "selectors": [{"match": selector | sometimes(chance, 0.2, {"team": chance.choice(TEAMS)})}],
         "conf": conf,
     }
+
+
+_HOSTS: Final = (
+    *("{{.service}}.mesh", "{{.service}}", "{{.team}}.{{.service}}.shop", "{{.service}}.svc.mesh.local"),
+    *("shop.example", "api.example.com", "127.0.0.1"),
+)
+
+
+def virtual_outbound_of_any_name(chance: Random) -> Data:
+    """One whose names may be those of others: of tags, of services, of hosts outside."""
+    drawn = virtual_outbound(chance)
+    parameters = [{"name": "service", "tagKey": _SERVICE}, {"name": "team", "tagKey": "team"}]
+    used = parameters[: chance.choice([1, 2])]
+    host = chance.choice([name for name in _HOSTS if "team" not in name or len(used) > 1])
+    conf = {"host": host, "port": chance.choice(["80", "443", "8080"]), "parameters": used}
+    return {**drawn, "name": chance.choice(["a", "b", "c", "d"]), "conf": conf}

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import pytest
 
+from cp.insight.lint import lint
 from cp.model.document import Document, Source
 from cp.model.names import Key
 from cp.resources.world import World
@@ -14,6 +15,7 @@ from cp.rules.legacy.selectors import best_rank, fits
 from cp.translate.view import named_addresses
 from cp.translate.view.hostnames import hosts
 from cp.translate.view.proxies import outbounds
+from tests.snapshots import policies
 from tests.view.meshes import dataplane, redirected, world
 
 SERVICE: Final = {"name": "service", "tagKey": "kuma.io/service"}
@@ -129,6 +131,23 @@ def test_a_name_that_a_tag_has_already_gets_ports_beside_that_of_the_tag() -> No
     same = outbound("same", "{{.service}}.mesh", "8080"), outbound("usual", "{{.service}}.mesh", "80", {"name": "app"})
 
     assert named(world(*same, redirected())) == {"client.mesh:80": "client", "client.mesh:8080": "client"}
+
+
+def test_a_name_that_a_tag_has_anyhow_is_not_reported() -> None:
+    same, taken = outbound("same", "{{.service}}.mesh"), outbound("taken", "{{.service}}.mesh", "80", {"name": "app"})
+    found = lint(policies(), world(same, taken, redirected()))
+
+    assert [finding.resource for finding in found if finding.code == "name-taken"] == [taken.key]
+
+
+def test_of_two_tags_with_one_name_the_first_has_its_ports() -> None:
+    more = outbound("more", "a.b.mesh", "8080", match={"kuma.io/service": "a_b"})
+    found = world(more, redirected(tag="a.b"), redirected("other", address="10.0.0.2", tag="a_b"))
+    known = hosts(found, "default", outbounds(found, dataplane(found)))
+    assert known is not None
+
+    at = {address.port: address.address for address in outbounds(found, dataplane(found)) if address.port == 8080}
+    assert at == {8080: dict(known.names)["a.b.mesh"]}
 
 
 def test_who_reaches_some_services_alone_knows_their_names_alone() -> None:

@@ -27,14 +27,15 @@ _MOST_OUTBOUNDS: Final = 12
 def outbound_for(world: World, dataplane: Resource, call: CallQuery) -> OutboundAddress:
     """The outbound that a call means, by the name of its service or by its local address.
 
+    What the proxy answers for a name goes before any other meaning of that.
     Raises `AmbiguousCall` if it means none of the proxy's outbounds, or several with different destinations.
     """
     addresses = outbounds(world, dataplane)
     if not addresses:
         raise _without_outbound(dataplane)
     names = _names(world, dataplane, addresses)
-    named = [
-        address for address in addresses if not call.host or call.host in {*_hosts(address), *names[address.address]}
+    named = [address for address in addresses if not call.host or call.host in names[address.address]] or [
+        address for address in addresses if call.host in _hosts(address)
     ]
     if not named:
         raise AmbiguousCall(f"{dataplane.key} has no outbound for `{call.host}`", _listed_outbounds(world, addresses))

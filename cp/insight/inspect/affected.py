@@ -11,10 +11,13 @@ from typing import Any, Final, TypeAlias
 from cp.insight.inspect.idle import IdleReasons
 from cp.insight.inspect.scopes import ConfScope, confs_by_scope
 from cp.insight.legacy import (
+    VIRTUAL_OUTBOUND,
     LegacyPlace,
     LegacyPlaces,
     LegacyValue,
+    NamedPlaces,
     gateway_route_places,
+    knows_names,
     whole,
     written_path,
     written_values,
@@ -130,8 +133,8 @@ def selects_proxies(kind: Kind) -> bool:
 
 
 def is_legacy(kind: Kind) -> bool:
-    """Whether it is a kind of Kuma's first versions that selects proxies, or listeners of gateways."""
-    return kind.legacy is not None or kind.name == GATEWAY_ROUTE
+    """Whether it is a kind of Kuma's first versions that acts on proxies, whatever it selects."""
+    return kind.legacy is not None or kind.name in {GATEWAY_ROUTE, VIRTUAL_OUTBOUND}
 
 
 def selected_proxies(world: World, policy: Resource, checkpoint: Checkpoint = never_stopped) -> Iterator[SelectedProxy]:
@@ -180,6 +183,8 @@ def legacy_policies(world: World, dataplane: Resource) -> Iterator[Resource]:
 
 
 def _selects_by_legacy(kind: Kind) -> Callable[[World, Resource, Resource], bool]:
+    if kind.name == VIRTUAL_OUTBOUND:
+        return lambda _world, _outbound, dataplane: knows_names(dataplane)
     return _has_bound_listener if kind.name == GATEWAY_ROUTE else _has_legacy_match
 
 
@@ -234,6 +239,7 @@ def _affected_by_legacy(
 ) -> Iterator[AffectedProxy]:
     compiler = Compiler(discover())
     places = LegacyPlaces(compiler.policies, world)
+    of_itself = NamedPlaces(world, policy.mesh).of_proxy if policy.type == VIRTUAL_OUTBOUND else places.of_itself
     of_calls: dict[tuple[object, ...], EffectsOrFailure] = {}
     for proxy in checked(proxies, checkpoint):
         compiled = compiler.proxy_or_failure(world, proxy.dataplane)
@@ -243,7 +249,7 @@ def _affected_by_legacy(
         of_class = ByIdentity(compiled.proxy_class), ByIdentity(legacy_matches(world, proxy.dataplane))
         if of_class not in of_calls:
             of_calls[of_class] = _made(_effects_of_places(_places_of_class(places, compiled, policy)))
-        own = _made(_effects_of_places(places.of_itself(compiled, policy)))
+        own = _made(_effects_of_places(of_itself(compiled, policy)))
         yield _affected(proxy.dataplane.key, of_calls[of_class], own, of=compiled)
 
 

@@ -8,7 +8,16 @@ from typing import Any, TypeAlias
 
 from cp.insight.enforcement import parts_without_effect
 from cp.insight.inspect.affected import legacy_policies
-from cp.insight.legacy import LegacyPlace, LegacyPlaces, gateway_route_places, written_path, written_values
+from cp.insight.legacy import (
+    VIRTUAL_OUTBOUND,
+    LegacyPlace,
+    LegacyPlaces,
+    NamedPlaces,
+    gateway_route_places,
+    knows_names,
+    written_path,
+    written_values,
+)
 from cp.model.checkpoint import Checkpoint, checked, never_stopped
 from cp.model.failure import WHOLE, Failure, made_or_failure
 from cp.model.names import Key
@@ -108,11 +117,13 @@ def _legacy_places(world: World, dataplane: Resource) -> PlacesOrFailure:
 
 def _all_legacy_places(world: World, dataplane: Resource) -> Iterable[LegacyPlace]:
     routes = world.table(GATEWAY_ROUTE, dataplane.mesh) if dataplane.spec.is_builtin_gateway else ()
-    if not legacy_rules(world, dataplane) and not routes:
+    names = world.table(VIRTUAL_OUTBOUND, dataplane.mesh) if knows_names(dataplane) else ()
+    if not legacy_rules(world, dataplane) and not routes and not names:
         return ()
     compiler = Compiler(discover())
     proxy = compiler.proxy(world, dataplane)
-    return chain(LegacyPlaces(compiler.policies, world).of_proxy(proxy), gateway_route_places(world, proxy))
+    of_names = NamedPlaces(world, dataplane.mesh).of_proxy(proxy) if names else ()
+    return chain(LegacyPlaces(compiler.policies, world).of_proxy(proxy), gateway_route_places(world, proxy), of_names)
 
 
 def _place_of(policy: Resource) -> Data:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from types import MappingProxyType
 from typing import Final
@@ -10,10 +11,23 @@ from cp.resources.dataplane import SERVICE_TAG, ZONE_TAG
 from cp.resources.hostname_generator import Template, render
 from cp.resources.legacy.virtual_outbound import VirtualOutboundConf
 from cp.resources.resource import Resource
+from cp.translate.view.named_addresses import USUAL_PORT
 from cp.translate.view.named_addresses import VIRTUAL_OUTBOUND as VIRTUAL_OUTBOUND
 
 _FIELDS: Final = MappingProxyType({SERVICE_TAG: "{{ .DisplayName }}", ZONE_TAG: "{{ .Zone }}"})
 """What a MeshService has in place of a tag."""
+
+
+_OF_TAG: Final = re.compile(r"\{\{ *\.([a-zA-Z0-9]+) *\}\}\.mesh")
+
+
+def is_so_anyhow(outbound: Resource) -> bool:
+    """Whether a VirtualOutbound gives tags the name and the port that they have without it, whatever is called."""
+    conf = outbound.spec.conf
+    parameters, host = conf.parameters or [], _OF_TAG.fullmatch(conf.host)
+    if host is None or conf.port != str(USUAL_PORT) or len(parameters) != 1:
+        return False
+    return (parameters[0].name, parameters[0].tag) == (host[1], SERVICE_TAG)
 
 
 def notes(outbounds: Iterable[Resource]) -> Iterator[str]:

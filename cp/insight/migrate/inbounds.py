@@ -12,6 +12,7 @@ from cp.insight.migrate.documents import PolicyDraft, client, top
 from cp.insight.migrate.facts import MeshFacts
 from cp.insight.migrate.outbounds import conf_of
 from cp.insight.migrate.selection import ALL, MOST_ITEMS, Choice, Contest, Tags, bounded, choices_by
+from cp.resources.dataplane import SERVICE_TAG
 from cp.resources.resource import Resource
 from cp.rules.legacy.selectors import ANY, Rank, rank, selectors_of
 
@@ -51,6 +52,20 @@ def limits(facts: MeshFacts, policies: Sequence[Resource]) -> list[PolicyDraft]:
         _of_clients("MeshRateLimit", tags, choice, [((), conf)])
         for (tags, choice), conf in zip(holding, _whole(confs), strict=True)
     ]
+
+
+def notes_of_limits(facts: MeshFacts, policies: Iterable[Resource]) -> Iterator[str]:
+    """The conditions of `rules` that fit the clients of a RateLimit, for those who go over to certificates."""
+    if not (facts.mesh_data.get("mtls") or {}).get("enabledBackend"):
+        return
+    for policy in policies:
+        clients = clients_of(policy)
+        if clients and all([name for name, _ in tags] == [SERVICE_TAG] for tags in clients):
+            ids = ", ".join(f"`spiffe://{facts.mesh}/{tags[0][1]}`" for tags in dict.fromkeys(clients))
+            where = "where all calls come over TLS" + (
+                "" if len(set(clients)) == 1 else ", each with a count of its own"
+            )
+            yield f"RateLimit {policy.name}: a MeshRateLimit with `rules` for {ids} limits such clients {where}"
 
 
 def faults(facts: MeshFacts, policies: Sequence[Resource]) -> list[PolicyDraft]:

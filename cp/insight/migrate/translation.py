@@ -20,6 +20,7 @@ from cp.model.document import Document
 from cp.model.names import Key
 from cp.model.source import LEGACY_POLICIES
 from cp.model.violation import Severity
+from cp.model.wording import few
 from cp.resources.engine import FIELD as ENGINE
 from cp.resources.kinds import Kind, LegacySide
 from cp.resources.parse import parse
@@ -31,6 +32,11 @@ from cp.rules.legacy.selectors import selectors_of
 _TOO_MANY: Final = (
     f"they come to more than {MOST} policies with a targetRef, or {MOST_ITEMS} items: one for each value of a tag with "
     "`*`, and one for each service that is called; name the values, and the services"
+)
+
+_OF_TAGS: Final = (
+    "they name what is called by tags, and a HostnameGenerator names MeshServices, which are called otherwise: other "
+    "clusters, with other names over TLS, and without legacy policies"
 )
 
 _CHOOSING: Final[Mapping[LegacySide, str]] = MappingProxyType(
@@ -78,13 +84,25 @@ def translations(facts: MeshFacts) -> Iterator[Translation]:
 def _of_kinds(facts: MeshFacts) -> Iterator[Translation]:
     for kind in facts.world.kinds.values():
         policies = tuple(facts.world.table(kind.name, facts.mesh)) if kind.name in LEGACY_POLICIES else ()
-        if policies:
+        if kind.name == VIRTUAL_OUTBOUND:
+            yield from _names(policies)
+        elif policies:
             yield valid_or_kept(facts, _translation(facts, kind, policies))
+
+
+def _names(outbounds: Sequence[Resource]) -> Iterator[Translation]:
+    """Names hold one by one: those that tags have anyhow need no successor, and no others have one."""
+    kept = tuple(outbound for outbound in outbounds if not hostnames.is_so_anyhow(outbound))
+    if dropped := tuple(outbound for outbound in outbounds if hostnames.is_so_anyhow(outbound)):
+        yield Translation(VIRTUAL_OUTBOUND, dropped)
+    if kept:
+        reason = f"{_OF_TAGS}: {few([outbound.name for outbound in kept])}"
+        yield Translation(VIRTUAL_OUTBOUND, kept, notes=tuple(hostnames.notes(kept)), reason=reason)
 
 
 def _translation(facts: MeshFacts, kind: Kind, policies: tuple[Resource, ...]) -> Translation:
     if reason := _untranslatable(facts, kind, policies):
-        hints = hostnames.notes(policies) if kind.name == VIRTUAL_OUTBOUND else ()
+        hints = inbounds.notes_of_limits(facts, policies) if kind.name == "RateLimit" else ()
         return Translation(kind.name, policies, notes=tuple(hints), reason=reason)
     try:
         drafts, notes = _drafts(facts, kind, policies)
@@ -121,16 +139,14 @@ def _lost(facts: MeshFacts, kind: Kind, policies: Sequence[Resource]) -> Iterato
 def _untranslatable(facts: MeshFacts, kind: Kind, policies: Sequence[Resource]) -> str:
     if kind.name == "RateLimit":
         return _reason_of_limits(facts, policies)
-    if kind.name == VIRTUAL_OUTBOUND:
-        return (
-            "they name what is called by tags, and a HostnameGenerator names MeshServices, which are called otherwise"
-        )
     return ""
 
 
 def _reason_of_limits(facts: MeshFacts, policies: Sequence[Resource]) -> str:
     if of_some := [policy.name for policy in policies if () not in inbounds.clients_of(policy)]:
-        return f"`from` of a MeshRateLimit is for all clients alone, and {', '.join(of_some)} is for some"
+        names = ", ".join(of_some)
+        by_name = "`rules` know clients by what they show over TLS, and a RateLimit by the tags that they tell"
+        return f"`from` of a MeshRateLimit is for all clients alone, and {names} is for some; {by_name}"
     if of_calls := [policy.name for policy in policies if is_for_service_outside(facts.world, policy)]:
         return f"no MeshRateLimit is for those who call an ExternalService, and {', '.join(of_calls)} is"
     return ""

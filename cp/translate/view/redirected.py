@@ -120,7 +120,7 @@ def _mode(world: World, mesh: str) -> str:
 def _listenings(
     world: World, dataplane: Resource, of_mesh: VirtualAddresses, mode: str, reach: Reach | None
 ) -> Iterator[OutboundAddress]:
-    if mode != "Exclusive":
+    if mode != _REAL_ALONE:
         listed = _listed(dataplane) or (None if reach is None else reach.called)
         of_tags = _by_tag(of_mesh, is_grpc=is_grpc_client(dataplane))
         yield from (address for address in of_tags if listed is None or address.destination.service in listed)
@@ -148,6 +148,9 @@ def _listed(dataplane: Resource) -> frozenset[str] | None:
 
 
 _MESH_SERVICE: Final = "MeshService"
+_REAL_ALONE: Final = "Exclusive"
+"""The mode of a mesh in which nothing is called by its tags."""
+
 _NO_PORTS: Final[frozenset[int | None]] = frozenset()
 
 
@@ -162,6 +165,18 @@ def _reached(world: World, dataplane: Resource, mode: str) -> Mapping[Resource, 
         for service in referred(world, dataplane, reference):
             ports_by_service.setdefault(service, set()).add(reference.port or None)
     return ports_by_service
+
+
+def why_not_called(world: World, dataplane: Resource, service: str) -> str:
+    """Why a dataplane does not call what is known by its tag; empty if nothing keeps it from that."""
+    if _mode(world, dataplane.mesh) == _REAL_ALONE:
+        return f"`meshServices.mode` of the Mesh is {_REAL_ALONE}: nothing is called by its tags"
+    listed = _listed(dataplane)
+    if listed is not None:
+        field = "networking.transparentProxying.reachableServices"
+        return "" if service in listed else f"`{field}` of the Dataplane does not list {service}"
+    reach = reach_of(world, dataplane)
+    return "" if reach is None or service in reach.called else f"no MeshTrafficPermission lets it call {service}"
 
 
 def unreached(world: World, dataplane: Resource) -> Iterator[Finding]:

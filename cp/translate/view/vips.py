@@ -87,7 +87,8 @@ class _VirtualAddresses(Memo[World, str, VirtualAddresses]):
         taken = {address for _, address in services}
         tagged = tuple(_assigned(tags, _OF_TAGS, taken, {}))
         taken.update(address for _, address in tagged)
-        by_name = {name: address for tag, address in tagged if (name := name_of_tag(tag)) is not None}
+        # Of two tags with one name the first has it (`cp.translate.view.hostnames`).
+        by_name = {name: address for tag, address in reversed(tagged) if (name := name_of_tag(tag)) is not None}
         names = [name for name in dict.fromkeys(port.name for port in ports) if name not in by_name]
         written = {name: name for name in names if is_ip(name)}
         by_name |= dict(_assigned(names, _OF_TAGS, {*taken, *written}, written))
