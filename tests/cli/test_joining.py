@@ -18,9 +18,10 @@ from cp.agent.joining import MeshJoin, warn_of_another_run
 from cp.agent.link import AgentLink
 from cp.agent.membership import Membership
 from cp.agent.next_attempt import AttemptedToken
+from cp.agent.retrying import RetryTime, persistently
 from cp.client.client import Client
 from cp.client.credentials import Credentials
-from cp.client.failures import RequestRejected
+from cp.client.failures import RequestRejected, Unreachable
 from cp.client.problem import Problem
 from tests.support.waiting import eventually
 
