@@ -184,7 +184,8 @@ class ApiCalls:
             raise NoAnswer(f"the control plane at {self.address} takes too long to answer") from None
         except NO_ANSWER as error:
             hint = "Is it the port of the HTTP API (5681, or 5682 with https)? Proxies have another one (5678)."
-            raise NoAnswer(f"{self.address} does not speak HTTP: {error}", hint) from None
+            reason = f": {error}" if str(error).isprintable() else ""  # or it is what a port for proxies says, in bytes
+            raise NoAnswer(f"{self.address} does not speak HTTP{reason}", hint) from None
 
 
 class Conversation:

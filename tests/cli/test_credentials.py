@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import http.server
+import socket
 import ssl
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -218,3 +220,23 @@ def test_who_has_an_empty_file_is_told_what_makes_such_a_token(tmp_path: Path, c
         Credentials(token_file=str(file), issuing_command=command).current_token()
 
     assert raised.value.hint == f"{command} makes one."
+
+
+def test_what_a_port_of_something_else_says_is_not_printed() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1024)
+                connection.sendall(b"\0\0\x1e\4\0\0\0\0\0\x1b[2J\r\n")
+
+        with ThreadPoolExecutor(1) as threads:
+            answered = threads.submit(answer)
+            address = f"http://127.0.0.1:{server.getsockname()[1]}"
+            with pytest.raises(Unreachable) as raised:
+                Client(address).get("/")
+            answered.result(PATIENCE)
+
+    assert raised.value.message == f"{address} does not speak HTTP"
+    assert "Proxies have another one (5678)" in raised.value.hint

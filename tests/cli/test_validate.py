@@ -171,9 +171,9 @@ def test_standard_input_is_read(offline: Koguma) -> None:
     [
         (
             'type: Mesh\nname: "{{ name }}"\n',
-            "2 Mesh {{ name }} name: `{{ name }}` is not a name; give {{ name }} a value",
+            "2 Mesh {{ name }} name: `{{ name }}` is not a name",
         ),
-        ("type: Mesh\nname: {{ name }}\n", "2: not YAML: a key must be a text; give {{ name }} a value"),
+        ("type: Mesh\nname: {{ name }}\n", "2: not YAML: a key must be a text"),
     ],
 )
 def test_who_forgot_the_value_of_a_variable_is_told(offline: Koguma, file: Path, text: str, fault: str) -> None:
