@@ -101,7 +101,7 @@ class FilesStore(LedgerStore):
 
     def _first_look(self) -> FolderEdit:
         if not self._root.exists():
-            raise Unusable(f"{self._root}: there is no such folder; make it, or name the right one with --store")
+            raise Unusable(f"{self._root}: there is no such folder; make it, or correct the path")
         if not self._root.is_dir():
             raise Unusable(f"{self._root}: is a file; a store of files is a folder")
         return self._folder.read()
