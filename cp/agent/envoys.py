@@ -65,6 +65,9 @@ def command(envoy: Path, bootstrap: Path, flags: EnvoyFlags) -> list[str]:
 
 def _named(requested: str) -> Path:
     path = shutil.which(requested)
+    if path is None and Path(requested).is_file():
+        hint = "Make it executable (chmod +x), or name another one with --envoy-path or KOGUMA_ENVOY."
+        raise Problem(f"{requested} is no program that this user may run", hint)
     if path is None:
         raise Problem(f"there is no program {requested}", "Check --envoy-path or KOGUMA_ENVOY.")
     return Path(path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from cp.agent.joining import MeshJoin
@@ -27,6 +27,8 @@ class Membership:
     joining: MeshJoin
     say: Say
     credentials: Credentials = NO_CREDENTIALS
+    concluded: threading.Event = field(default_factory=threading.Event)
+    """Set when the control plane has removed the Dataplane: whoever drained Envoy did so before it ended."""
 
     def enter(self, ended: threading.Event) -> None:
         """Report that callers may call. Retries until that worked or never can, or until the proxy has ended."""
@@ -77,8 +79,9 @@ class Membership:
 
     def conclude(self) -> None:
         """Remove the Dataplane that this run registered. If that fails, the control plane does it later."""
-        if not self.joining.resource:
+        if not self.joining.resource or self.concluded.is_set():
             return
         with suppress(Problem):
             client = Client(self.address, _ANNOUNCED_WITHIN, self.credentials)
             client.take_away(self.joining.path, self.joining.owner)
+            self.concluded.set()

@@ -32,7 +32,7 @@ class RetryTime:
 def persistently(attempt: Callable[[], T], patience: RetryTime) -> T:
     """Retry until it works or the time is over. A problem that cannot pass is raised at once."""
     begun = last_news = time.monotonic()
-    pause, last_message = FIRST_PAUSE, ""
+    pause, last_message, last_hint = FIRST_PAUSE, "", ""
     while True:
         try:
             return attempt()
@@ -43,6 +43,9 @@ def persistently(attempt: Callable[[], T], patience: RetryTime) -> T:
             if problem.message != last_message or now - last_news >= _NEWS_EVERY:
                 patience.say(f"waiting: {problem.message} ({now - begun:.0f} s)")
                 last_message, last_news = problem.message, now
+            if problem.hint not in {"", last_hint}:
+                patience.say(problem.hint)
+                last_hint = problem.hint
         time.sleep(part_of(pause))
         pause = min(pause * 2, LONGEST_PAUSE)
 

@@ -122,7 +122,10 @@ class ApiCaller:
         more = f"; {len(refusals) - 1} more rights are missing" if len(refusals) > 1 else ""
         faults = tuple(RequestFault("", refusal) for refusal in refusals[:TOLD]) if more else ()
         if self.user == NOBODY:
-            hint = "send a user token as `Authorization: Bearer …` (koguma: --token-file or KOGUMA_TOKEN_FILE)"
+            hint = (
+                "send a token as `Authorization: Bearer …` (koguma: --token-file or KOGUMA_TOKEN_FILE; koguma dp: "
+                "--dataplane-token-file)"
+            )
             detail = f"{refusals[0]}{more}; {hint}"
             return ApiError(UNAUTHORIZED, "Authentication required", detail, faults, CHALLENGE)
         hint = "an administrator grants rights (KOGUMA_ACCESS_FILE)"

@@ -82,7 +82,9 @@ def create_api(collaborators: Collaborators, metrics: MetricsText) -> Starlette:
 
 def create_diagnostics(collaborators: Collaborators, metrics: MetricsText) -> Starlette:
     """Health and metrics, on a port of their own that can be open to those who may not write."""
-    return _app([*_health(InfoHandler(collaborators)), _metrics(metrics)], collaborators)
+    app = _app([*_health(InfoHandler(collaborators)), _metrics(metrics)], collaborators)
+    app.add_exception_handler(NOT_FOUND, _at_the_other_port)
+    return app
 
 
 def _metrics(metrics: MetricsText) -> Route:
@@ -219,6 +221,13 @@ async def _http(request: Request, error: Exception) -> Response:
         headers = cast("HTTPException", error).headers or {}
         return ApiError(status, "Method not allowed", detail, headers=headers).response()
     return ApiError(status, "Could not answer", str(error)).response()
+
+
+async def _at_the_other_port(request: Request, _error: Exception) -> Response:
+    """Whoever asks the diagnostics for something else has probably mistaken the port."""
+    own = "this is the port of /ready, /healthy and /metrics"
+    detail = f"there is no path {request.url.path}: {own}, and the HTTP API has another one (5681, or 5682 with https)"
+    return ApiError(NOT_FOUND, "Not found", detail).response()
 
 
 async def _gone(_request: Request, _error: Exception) -> Response:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import os
 import sqlite3
 from contextlib import closing, suppress
 from itertools import count
@@ -113,6 +114,7 @@ def restore(
         draft.touch(mode=0o600, exist_ok=False)
         _copy(file, draft, _READ if _is_whole(file) else "mode=rw")
         revision = _checked(draft, settings)
+        _give_to_user(draft, target)
         kept = _put_aside(target)
         draft.rename(target)
     except OSError as error:
@@ -145,6 +147,13 @@ async def _revision(draft: Path, secrets: SecretsPolicy) -> int:
         return (await store.read()).revision
     finally:
         await store.close()
+
+
+def _give_to_user(draft: Path, target: Path) -> None:
+    """Who restores as root does so for the user of the control plane, whose the store was, or is its folder."""
+    if os.geteuid() == 0:
+        status = (target if target.exists() else target.parent).stat()
+        os.chown(draft, status.st_uid, status.st_gid, follow_symlinks=False)  # that user could put a link there
 
 
 def _put_aside(target: Path) -> Path | None:

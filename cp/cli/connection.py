@@ -185,7 +185,7 @@ def source_connection(address: str, token_file: Path | None, ca_cert_file: Path 
     """A control plane of somebody else's, from which a mesh is read: it gets none of the credentials for ours."""
     authority = "" if ca_cert_file is None else authority_in(ca_cert_file)
     credentials = credentials_of(token_file, "", authority)
-    access = ApiAccess(address, replace(credentials, authority_option="--source-ca-cert-file"))
+    access = ApiAccess(address, replace(credentials, authority_option="--source-ca-cert-file", address_option=""))
     return ApiConnection(lambda: access)
 
 

@@ -7,6 +7,7 @@ import secrets
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -202,7 +203,8 @@ def _credentials(
     token_file: Path | None, token: str, authority_file: Path | None, authority: str, *, skip_verify: bool
 ) -> Credentials:
     text = authority if authority_file is None else authority_in(authority_file)
-    return credentials_of(token_file, token, text, verifies=not skip_verify)
+    credentials = credentials_of(token_file, token, text, verifies=not skip_verify)
+    return replace(credentials, address_option="--cp-address", issuing_command="koguma generate dataplane-token")
 
 
 def grpc_bootstrap(  # noqa: PLR0913  # an option each

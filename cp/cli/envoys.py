@@ -139,7 +139,8 @@ def _histograms(histograms: Data) -> Iterator[tuple[str, str]]:
 
 
 def certificates(answer: Data, wide: bool) -> str:  # noqa: FBT001  # as above
-    rows = [row for certificate in answer.get("certificates", ()) for row in _certificates(certificate)]
+    every_row = (tuple(row) for certificate in answer.get("certificates", ()) for row in _certificates(certificate))
+    rows = list(dict.fromkeys(every_row))  # Envoy lists a certificate for each cluster and listener that has it
     return table(_CERTIFICATE_HEADS, rows, less=_LESS_OF_CERTIFICATES, wide=wide) if rows else ""
 
 

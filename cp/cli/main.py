@@ -67,6 +67,8 @@ class _Command(TyperCommand):
             return super().parse_args(ctx, args)
         except typer.BadParameter as error:
             error.message = plain(error.message)
+            if error.param is not None and error.param.envvar:
+                error.param_hint = _with_variables(error.param)
             raise
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
@@ -77,6 +79,13 @@ class _Command(TyperCommand):
         if lines:
             with formatter.section("Examples"):
                 formatter.write("".join(f"  {line}\n" for line in lines))
+
+
+def _with_variables(parameter: Any) -> str:
+    """The option that an error is about, and its variables: click writes those as Python does a list."""
+    names = " / ".join(f"'{name}'" for name in parameter.opts)
+    variables = [parameter.envvar] if isinstance(parameter.envvar, str) else parameter.envvar
+    return f"{names} (or {', '.join(variables)})"
 
 
 class _Commands(MutableMapping[str, Any]):

@@ -53,7 +53,9 @@ def columns(rows: Iterable[TextLine], width: TextWidth) -> Iterator[tuple[str, s
     wide = list(zip_longest(*(row.cells[:-1] for row in everything), fillvalue=""))
     gaps = len(GAP) * len(wide)
     before_last = min(room - room // _LAST_CELL, room - gaps - _NARROWEST)
-    widths = narrowed([max(map(len, column)) for column in wide], before_last)
+    longest = [max(map(len, column)) for column in wide]
+    of_fields = min(*longest[:1], before_last // 2) if longest else 0  # the names of fields give way last
+    widths = [of_fields, *narrowed(longest[1:], before_last - of_fields)][: len(longest)]
     for row in everything:
         widths_before = widths[: len(row.cells) - 1]
         last = max(room - sum(widths_before) - len(GAP) * len(widths_before), _NARROWEST)

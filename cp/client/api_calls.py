@@ -49,6 +49,7 @@ class ApiCalls:
         """The address may be several, separated by commas."""
         self._addresses = deque(addresses_in(address))
         self._timeout, self._authority_option = timeout, credentials.authority_option
+        self._address_option = credentials.address_option
         # To read what a machine trusts takes a while, and without TLS nothing of it is needed.
         is_over_tls = any(url.startswith("https://") for url in self._addresses)
         self._context = credentials.context() if is_over_tls else None
@@ -178,12 +179,13 @@ class ApiCalls:
             cause = error.__cause__ or error
             if isinstance(cause, ssl.SSLError):
                 raise untrusted(self.address, cause, self._authority_option) from None
-            raise unreachable(self.address, cause) from None
+            raise unreachable(self.address, cause, self._address_option) from None
         except TimeoutError:
             raise NoAnswer(f"the control plane at {self.address} takes too long to answer") from None
         except NO_ANSWER as error:
             hint = "Is it the port of the HTTP API (5681, or 5682 with https)? Proxies have another one (5678)."
-            raise NoAnswer(f"{self.address} does not speak HTTP: {error}", hint) from None
+            reason = f": {error}" if str(error).isprintable() else ""  # or it is what a port for proxies says, in bytes
+            raise NoAnswer(f"{self.address} does not speak HTTP{reason}", hint) from None
 
 
 class Conversation:

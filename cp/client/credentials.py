@@ -30,6 +30,12 @@ class Credentials:
     authority_option: str = "--ca-cert-file"
     """How a command line names the authority."""
 
+    address_option: str = "--address"
+    """How it names the control plane. Empty: without an option."""
+
+    issuing_command: str = "koguma generate user-token"
+    """What makes a token of this sort."""
+
     client_certificate: str = ""
     """The file of a certificate that is shown over TLS, and below that of its key."""
 
@@ -48,7 +54,7 @@ class Credentials:
             return self.token.strip()
         token = _text(Path(self.token_file), "token").strip()
         if not token:
-            raise Problem(f"{self.token_file} has no token in it", "koguma generate dataplane-token makes one.")
+            raise Problem(f"{self.token_file} has no token in it", f"{self.issuing_command} makes one.")
         if not token.isascii() or not token.isprintable() or " " in token:
             raise Problem(f"{self.token_file} has something else in it than a token")
         return token

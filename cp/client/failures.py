@@ -5,9 +5,11 @@ from __future__ import annotations
 import ssl
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from cp.client.http import HttpAnswer
 from cp.client.problem import Problem
+from cp.model.hosts import is_loopback
 
 NOT_FOUND: Final = 404
 
@@ -49,9 +51,25 @@ class RequestRejected(Problem):
         super().__init__(message, hint)
 
 
-def unreachable(address: str, cause: BaseException) -> Unreachable:
-    hint = "Start one with `koguma run`, or say where it is with --address or KOGUMA_ADDRESS."
+def unreachable(address: str, cause: BaseException, address_option: str) -> Unreachable:
+    """`address_option` is how a command line names the control plane; empty: without an option."""
+    hint = _where_to_find(address, address_option)
     return Unreachable(f"no control plane answers at {address} ({_reason(cause)})", hint)
+
+
+def _where_to_find(address: str, option: str) -> str:
+    """What to do if nothing listens at an address."""
+    url = urlsplit(address)
+    host = url.hostname or ""
+    if not option:
+        return "Is the address right, and does it run?"
+    if url.scheme == "http" and not is_loopback(host):  # there Kuma's control plane answers in plain text
+        in_url = f"[{host}]" if ":" in host else host
+        return (
+            f"Does it run, and is it at https://{in_url}:5682? In plain text it answers its own machine alone, unless "
+            f"its settings say otherwise. {option} or KOGUMA_ADDRESS names another."
+        )
+    return f"Start one with `koguma run`, or say where it is with {option} or KOGUMA_ADDRESS."
 
 
 def untrusted(address: str, fault: ssl.SSLError, authority_option: str) -> Untrusted:

@@ -6,7 +6,7 @@ import re
 import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +15,7 @@ from cp.insight.report import ValidationReport, examine
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.model.source import FileReading, read_documents
+from cp.model.violation import Finding, Severity
 from cp.resources.kinds import Kinds
 from cp.store.tree import survey
 
@@ -59,9 +60,20 @@ def file_texts(names: Iterable[str], variables: Sequence[str] = ()) -> list[File
 def file_documents(files: Iterable[FileText], kinds: Kinds) -> tuple[list[FileDocument], ValidationReport]:
     """Every document in some files with its own text, and a report of all errors in them."""
     file_readings = [(file, read_documents(file.text, file.file)) for file in files]
-    return [document for file, reading in file_readings for document in _cut(file, reading)], examine(
-        (reading for _, reading in file_readings), kinds
-    )
+    documents = [document for file, reading in file_readings for document in _cut(file, reading)]
+    report = examine((reading for _, reading in file_readings), kinds)
+    texts = {file.file: file.text for file, _ in file_readings}
+    findings = tuple(_with_variable(finding, texts.get(finding.file, "")) for finding in report.findings)
+    return documents, replace(report, findings=findings)
+
+
+def _with_variable(finding: Finding, text: str) -> Finding:
+    """A finding about a line with a variable that was not replaced: as a text, braces mean nothing there."""
+    if finding.severity is not Severity.ERROR or "{{" not in text:
+        return finding
+    lines = text.splitlines()
+    match = _VARIABLE.search(lines[finding.line - 1]) if 0 < finding.line <= len(lines) else None
+    return finding if match is None else replace(finding, hint=f"give {match[0]} a value: -v {match[1]}=VALUE")
 
 
 def _cut(file: FileText, reading: FileReading) -> Iterator[FileDocument]:
@@ -138,7 +150,7 @@ def _filled(text: FileText, values: Mapping[str, str]) -> FileText:
 
     def value(match: re.Match[str]) -> str:
         if match[1] not in values:
-            raise Problem(f"{text.file} needs a value for {match[0]}", f"Add --var {match[1]}=VALUE.")
+            raise Problem(f"{text.file} needs a value for {match[0]}", f"Add -v {match[1]}=VALUE.")
         return values[match[1]]
 
     return FileText(text.file, _VARIABLE.sub(value, text.text))

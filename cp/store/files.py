@@ -100,8 +100,10 @@ class FilesStore(LedgerStore):
         return self._closed
 
     def _first_look(self) -> FolderEdit:
+        if not self._root.exists():
+            raise Unusable(f"{self._root}: there is no such folder; make it, or correct the path")
         if not self._root.is_dir():
-            raise Unusable(f"{self._root}: not a directory")
+            raise Unusable(f"{self._root}: is a file; a store of files is a folder")
         return self._folder.read()
 
     def _look(self) -> LookResult:

@@ -148,7 +148,9 @@ def test_diagnostics_have_health_and_metrics_and_no_resources(api: Api) -> None:
 
     assert answers["/ready"].status_code == 200
     assert "bears_total 1.0" in answers["/metrics"].text
-    assert ask(create_diagnostics(api.collaborators, metrics), "/meshes").status_code == 404
+    elsewhere = ask(create_diagnostics(api.collaborators, metrics), "/meshes")
+    assert elsewhere.status_code == 404
+    assert "the HTTP API has another one (5681, or 5682 with https)" in elsewhere.json()["detail"]
 
 
 def ask(app: Starlette, path: str) -> httpx.Response:

@@ -636,4 +636,5 @@ def test_a_refusal_says_which_right_is_missing_for_whom(entrance: Entrance) -> N
     assert refused["title"] == "Access denied"
     assert "user `jane` (groups `mesh-system:authenticated`) may not write Mesh in mesh `default`" in refused["detail"]
     assert unknown["title"] == "Authentication required"
+    assert "koguma dp: --dataplane-token-file" in unknown["detail"]
     assert "--token-file" in unknown["detail"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 import stat
 import subprocess
@@ -180,6 +181,24 @@ def test_a_backup_is_restored_where_there_is_no_store(offline: Koguma, tmp_path:
     assert (ended.status, ended.lines[0].endswith("at revision 50")) == (0, True)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to others")
+@pytest.mark.parametrize(("is_there", "owner"), [(True, (5, 6)), (False, (4, 4))])
+def test_what_root_restores_belongs_to_the_user_of_the_store_or_of_its_folder(
+    offline: Koguma, tmp_path: Path, is_there: bool, owner: tuple[int, int]
+) -> None:
+    asyncio.run(_written(tmp_path / "koguma.db", offline, tmp_path / "copy.db"))
+    (folder := tmp_path / "new").mkdir()
+    os.chown(folder, 4, 4)
+    if is_there:
+        (tmp_path / "koguma.db").rename(folder / "koguma.db")
+        os.chown(folder / "koguma.db", 5, 6)
+
+    ended = offline("restore", tmp_path / "copy.db", "--store", f"sqlite:///{folder}/koguma.db", "--replace")
+
+    restored = (folder / "koguma.db").stat()
+    assert (ended.status, restored.st_uid, restored.st_gid) == (0, *owner)
+
+
 def test_a_backup_is_only_read(offline: Koguma, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It may be in a folder, or on a medium, that can only be read."""
     asyncio.run(_written(tmp_path / "koguma.db", offline, tmp_path / "copy #1?.db"))
@@ -341,7 +360,8 @@ def test_a_store_with_something_in_it_is_not_copied_to(offline: Koguma, tmp_path
 
 def test_a_store_that_is_not_there_is_told_and_not_made(offline: Koguma, tmp_path: Path) -> None:
     """Its name is mistyped, and a copy of nothing would look like success."""
-    for source, told in ((f"sqlite:///{tmp_path}/typo.db", "there is no store"), (f"dir:{tmp_path}/typo", "directory")):
+    missing = {f"sqlite:///{tmp_path}/typo.db": "there is no store", f"dir:{tmp_path}/typo": "there is no such folder"}
+    for source, told in missing.items():
         ended = offline("store", "copy", source, f"sqlite:///{tmp_path}/new.db")
         assert (ended.status, told in ended.err) == (1, True), ended.err
     assert list(tmp_path.iterdir()) == []

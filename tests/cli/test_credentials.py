@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import http.server
+import socket
 import ssl
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -172,3 +174,69 @@ def test_further_headers_are_sent_and_a_token_goes_before_one_of_its_name() -> N
 
 def test_a_token_is_in_no_representation() -> None:
     assert "secret" not in repr(Credentials(token="secret", further_headers=(("x-key", "secret"),)))
+
+
+@pytest.mark.parametrize(
+    ("address", "hint"),
+    [
+        ("http://localhost:5681", "Start one with `koguma run`, or say where it is with --address or KOGUMA_ADDRESS."),
+        ("http://192.0.2.1:5681", "is it at https://192.0.2.1:5682?"),
+        ("http://[2001:db8::1]:5681", "is it at https://[2001:db8::1]:5682?"),
+        ("https://192.0.2.1:5682", "Start one"),
+    ],
+)
+def test_who_reaches_nobody_is_told_where_a_control_plane_is(
+    monkeypatch: pytest.MonkeyPatch, address: str, hint: str
+) -> None:
+    with pytest.raises(Unreachable) as raised:
+        reaching_nobody(monkeypatch, address, Credentials())
+
+    assert hint in raised.value.hint
+
+
+def test_options_are_called_as_the_command_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    for address in ("http://localhost:5681", "http://192.0.2.1:5681"):
+        with pytest.raises(Unreachable) as raised:
+            reaching_nobody(monkeypatch, address, Credentials(address_option="--cp-address"))
+        assert "--cp-address or KOGUMA_ADDRESS" in raised.value.hint
+        with pytest.raises(Unreachable) as raised:
+            reaching_nobody(monkeypatch, address, Credentials(address_option=""))
+        assert raised.value.hint == "Is the address right, and does it run?"
+
+
+def reaching_nobody(monkeypatch: pytest.MonkeyPatch, address: str, credentials: Credentials) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr("socket.create_connection", refused)
+    Client(address, credentials=credentials).get("/")
+
+
+@pytest.mark.parametrize("command", ["koguma generate user-token", "koguma generate dataplane-token"])
+def test_who_has_an_empty_file_is_told_what_makes_such_a_token(tmp_path: Path, command: str) -> None:
+    (file := tmp_path / "token").touch()
+
+    with pytest.raises(Problem) as raised:
+        Credentials(token_file=str(file), issuing_command=command).current_token()
+
+    assert raised.value.hint == f"{command} makes one."
+
+
+def test_what_a_port_of_something_else_says_is_not_printed() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1024)
+                connection.sendall(b"\0\0\x1e\4\0\0\0\0\0\x1b[2J\r\n")
+
+        with ThreadPoolExecutor(1) as threads:
+            answered = threads.submit(answer)
+            address = f"http://127.0.0.1:{server.getsockname()[1]}"
+            with pytest.raises(Unreachable) as raised:
+                Client(address).get("/")
+            answered.result(PATIENCE)
+
+    assert raised.value.message == f"{address} does not speak HTTP"
+    assert "Proxies have another one (5678)" in raised.value.hint

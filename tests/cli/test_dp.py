@@ -232,6 +232,15 @@ def test_an_envoy_that_was_named_and_is_not_there_is_told() -> None:
         envoys.find("/nowhere/envoy")
 
 
+def test_a_file_that_nobody_may_run_is_told_apart_from_none(tmp_path: Path) -> None:
+    (file := tmp_path / "envoy").touch(0o600)
+
+    with pytest.raises(Problem, match=f"{file} is no program that this user may run") as raised:
+        envoys.find(str(file))
+
+    assert "chmod +x" in raised.value.hint
+
+
 def test_an_envoy_that_cannot_be_started_is_told(koguma: Koguma, envoy: FakeEnvoy, web: Path) -> None:
     envoy.path.write_text("#!/nowhere/python\n")
 

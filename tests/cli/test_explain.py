@@ -51,6 +51,25 @@ def test_the_guide_shows_what_is_really_said(offline: Koguma, monkeypatch: pytes
     assert f"```text\n{ended.out}```\n" in guide
 
 
+def test_the_name_of_a_field_stays_whole_beside_long_names_of_policies(offline: Koguma, tmp_path: Path) -> None:
+    limit = {"connectionLimits": {"maxPendingRequests": 7}}
+    retry = {"http": {"numRetries": 2, "retryOn": ["GatewayError", "ConnectFailure", "RefusedStream", "Reset", "5xx"]}}
+    policies = [
+        {
+            "type": type_,
+            "mesh": "default",
+            "name": name,
+            "spec": {"to": [{"targetRef": {"kind": "Mesh"}, "default": conf}]},
+        }
+        for type_, name, conf in (("MeshCircuitBreaker", f"limit-{'x' * 50}", limit), ("MeshRetry", "retry", retry))
+    ]
+    (file := tmp_path / "policies.yaml").write_text(yaml.safe_dump_all(policies))
+
+    ended = offline("explain", "frontend-2", CALL, "-f", DEMO, "-f", file)
+
+    assert any(line.startswith("    connectionLimits.maxPendingRequests  7") for line in ended.lines)
+
+
 @pytest.mark.parametrize("form", ["json", "yaml"])
 def test_every_fact_is_there_for_programs(offline: Koguma, form: str) -> None:
     ended = offline("explain", "frontend-2", CALL, "-f", DEMO, "-o", form)

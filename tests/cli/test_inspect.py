@@ -470,6 +470,16 @@ class _Answering:
         return self._answer
 
 
+def test_a_certificate_that_many_parts_of_an_envoy_have_is_shown_once(capsys: pytest.CaptureFixture[str]) -> None:
+    certificate = {"cert_chain": [{"serial_number": "7"}], "ca_cert": [{"serial_number": "8"}]}
+    client: Any = _Answering({"certificates": [certificate] * 5})
+
+    show(client, "/meshes/default/dataplanes/web-1", EnvoyView.CERTIFICATES, TableFormat.TABLE, filter="")
+
+    _, *rows = capsys.readouterr().out.splitlines()
+    assert [row.split()[-1] for row in rows] == ["7", "8"]
+
+
 @pytest.mark.parametrize(
     ("view", "answer", "filter_", "told"),
     [

@@ -18,9 +18,10 @@ from cp.agent.joining import MeshJoin, warn_of_another_run
 from cp.agent.link import AgentLink
 from cp.agent.membership import Membership
 from cp.agent.next_attempt import AttemptedToken
+from cp.agent.retrying import RetryTime, persistently
 from cp.client.client import Client
 from cp.client.credentials import Credentials
-from cp.client.failures import RequestRejected
+from cp.client.failures import RequestRejected, Unreachable
 from cp.client.problem import Problem
 from tests.support.waiting import eventually
 
@@ -36,13 +37,16 @@ def answering(*statuses: int) -> Iterator[tuple[str, list[str]]]:
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             paths.append(self.path)
-            self.rfile.read(int(self.headers["content-length"]))
+            self.rfile.read(int(self.headers.get("content-length", "0")))
             status = statuses_left.pop(0)
             body = json.dumps({"status": status, "title": "no", "detail": "it is not yours"}).encode()
             self.send_response(status)
             self.send_header("content-length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
+
+        def do_DELETE(self) -> None:
+            self.do_POST()
 
         def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002
             """Nobody reads it."""
@@ -65,6 +69,27 @@ def test_a_control_plane_that_cannot_hear_now_that_a_proxy_is_ready_is_told_agai
 
     assert paths == ["/meshes/default/dataplanes/web/_readiness"] * 3
     assert messages == []
+
+
+def test_who_waits_is_told_once_what_to_do() -> None:
+    messages, outcomes = list[str](), [Unreachable("nobody", "Start one.")] * 3
+
+    def attempt() -> str:
+        if outcomes:
+            raise outcomes.pop()
+        return "there"
+
+    assert persistently(attempt, RetryTime(PATIENCE, messages.append)) == "there"
+    assert messages == ["waiting: nobody (0 s)", "Start one."]
+
+
+def test_a_dataplane_that_was_removed_before_envoy_ended_is_not_removed_again() -> None:
+    with answering(500, 200) as (address, paths):
+        membership = Membership(address, MeshJoin("default", "web", "", resource="type: Dataplane"), print)
+        for _ in range(3):
+            membership.conclude()
+
+    assert paths == ["/meshes/default/dataplanes/web"] * 2, "the first attempt failed"
 
 
 @pytest.mark.parametrize("status", [401, 403])

@@ -207,6 +207,7 @@ def test_every_argument_says_what_it_is_called() -> None:
         (("run", "--log-level", "loud"), "'loud' is not one of 'debug', 'info', 'warning', 'error'"),
         (("get", "mt", "-o", "tall"), "'tall' is not one of 'table', 'wide', 'yaml', 'json'"),
         (("run", "--ads-port", "x"), ": should be a valid integer"),
+        (("dp", "run", "--concurrency", "x"), "'--concurrency' (or KUMA_DATAPLANE_RUNTIME_CONCURRENCY): should be a"),
         (("dp", "run", "--envoy-log-level", "loud"), "'loud' is not one of 'trace', 'debug'"),
     ],
 )

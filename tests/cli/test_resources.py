@@ -98,7 +98,7 @@ def test_a_variable_without_a_value_is_refused(koguma: Koguma, slow: Path) -> No
 
     ended = koguma("apply", "-f", slow, "-v", "other=mine")
 
-    assert (ended.status, ended.err) == (1, f"Error: {slow} needs a value for {{{{ name }}}}\nAdd --var name=VALUE.\n")
+    assert (ended.status, ended.err) == (1, f"Error: {slow} needs a value for {{{{ name }}}}\nAdd -v name=VALUE.\n")
 
 
 def test_nothing_is_applied_when_one_document_is_invalid(koguma: Koguma, slow: Path) -> None:

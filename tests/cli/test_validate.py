@@ -164,3 +164,22 @@ def test_what_is_hidden_is_not_read(offline: Koguma, tmp_path: Path) -> None:
 
 def test_standard_input_is_read(offline: Koguma) -> None:
     assert offline("validate", "-f", "-", stdin=BROKEN).err.startswith("error: stdin:9 ")
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        (
+            'type: Mesh\nname: "{{ name }}"\n',
+            "2 Mesh {{ name }} name: `{{ name }}` is not a name",
+        ),
+        ("type: Mesh\nname: {{ name }}\n", "2: not YAML: a key must be a text"),
+    ],
+)
+def test_who_forgot_the_value_of_a_variable_is_told(offline: Koguma, file: Path, text: str, fault: str) -> None:
+    file.write_text(text)
+
+    forgotten, given = offline("validate", "-f", file), offline("validate", "-f", file, "-v", "name=shop")
+
+    assert forgotten.err.splitlines()[0] == f"error: {file}:{fault}; give {{{{ name }}}} a value: -v name=VALUE"
+    assert (given.status, given.err) == (0, "")

@@ -119,8 +119,8 @@ def test_a_byte_order_mark_is_no_part_of_the_text(root: Path) -> None:
 
 def test_what_is_no_directory_cannot_be_opened(root: Path) -> None:
     (root / "file").touch()
-    for path in (root / "file", root / "nothing"):
-        with pytest.raises(Unusable, match=f"{path}: not a directory"):
+    for path, fault in ((root / "file", "is a file"), (root / "nothing", "there is no such folder; make it")):
+        with pytest.raises(Unusable, match=f"{path}: {fault}"):
             run(FilesStore.open(path, read_documents))
 
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
+
+from typer.testing import CliRunner
 
 from cp.ads.session.messages import Response, SotwRequest
 from cp.ads.session.sotw import SotwSession
 from cp.ads.session.wire import encoded
 from cp.api.envoy_json import decoded
+from cp.cli import main
 from cp.model.document import Document
 from cp.model.lines import Lines
 from cp.model.names import Key
@@ -77,7 +81,7 @@ class _Journey:
         yield "policies", _policies(self.policies)
         yield "rooms", rooms.picture()
         yield "purposes", rooms.table()
-        yield "faults", "\n".join(map(str, World.of(_faulty(), kinds(self.policies)).findings))
+        yield "faults", _faults()
 
     def _matched(self) -> str:
         matched = match(self.world, self.world.get(PROXY))["MeshTimeout"]  # type: ignore[arg-type]
@@ -151,11 +155,14 @@ def _policies(policies: Policies) -> str:
     return "\n".join(f"{title}\n  {', '.join(sorted(names))}" for title, names in lines if names)
 
 
-def _faulty() -> tuple[Document, ...]:
-    """The timeouts with three mistakes in them."""
+def _faults() -> str:
+    """What `koguma validate` prints of the timeouts with three mistakes in them."""
     text = (RESOURCES / "timeouts.yaml").read_text().replace("requestTimeout: 1s", "requestTimeout: 1")
     mistakes = "streamIdletimeout: 1h\n        connectionTimeout: 1s"
-    return read_documents(text.replace("streamIdleTimeout: 1h", mistakes), "timeouts.yaml").documents
+    with TemporaryDirectory() as folder:
+        (file := Path(folder, "timeouts.yaml")).write_text(text.replace("streamIdleTimeout: 1h", mistakes))
+        checked = CliRunner().invoke(main.build(), ["validate", "-f", str(file)])
+    return f"{checked.stderr}{checked.stdout}".replace(f"{folder}/", "")
 
 
 def _written(document: Document) -> str:

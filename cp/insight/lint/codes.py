@@ -80,7 +80,7 @@ CATALOGUE: Final[Mapping[str, FindingCode]] = MappingProxyType(
         ),
         "too-many-clients": FindingCode(_ERROR, "a policy tells more sorts of clients apart than can be worked out"),
         "open-door": FindingCode(
-            _WARNING, "a server of the control plane lets in, or shows to others, more than it would by default"
+            _WARNING, "a server of the control plane lets in, or shows to others, more than it has to"
         ),
         "nobody-administers": FindingCode(
             _WARNING, "the rights to the HTTP API make nobody an administrator who does not have a token already"
