@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, TypeAlias
 
+from cp.insight.whole import types_behind
 from cp.model.names import Destination, Identity, Key
 from cp.model.wording import few
 from cp.rules.merging import Conf, Layer, MergedConf, Origin, alone, merge, put, without
@@ -138,13 +139,14 @@ class DestinationParts:
         return self._acts_on_cluster_only(kind, lambda conf: without(conf, path))
 
     def writers_over(self, kind: str, change: _Change, writers: Iterable[str]) -> tuple[str, ...]:
-        """Those of some other kinds of policies that write over a field, so that a change of it would not be seen."""
+        """The types, of some other kinds, that write over a field, so that a change of it would not be seen."""
         served = self.outbounds[0].effective if self.outbounds else {}
         confs = served if self.backend is None else {**served, **self.backend.effective}
         present = tuple(writer for writer in writers if writer in confs)
         if not present or self._has_failed or self._is_seen(kind, change, ""):
             return ()
-        return tuple(writer for writer in present if self._is_seen(kind, change, writer))
+        seen = (writer for writer in present if self._is_seen(kind, change, writer))
+        return tuple(name for writer in seen for name in types_behind(writer, confs[writer]))
 
     def _is_seen(self, kind: str, change: _Change, left_out: str) -> bool:
         """Whether a change of confs would be seen in what is served, without the policies of another kind."""

@@ -6,8 +6,9 @@ one field of Envoy's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Final
 
 from envoy.config.route.v3.route_pb2 import RouteConfiguration
@@ -17,9 +18,9 @@ from cp.model.canonical import canonical_json
 from cp.policies import Policies, Policy
 from cp.resources.caller import Caller
 from cp.resources.schema import decode
-from cp.rules.merging import Conf
+from cp.rules.merging import Conf, MergedConf
 from cp.translate.backend import BackendResult
-from cp.translate.effective import has_hook
+from cp.translate.effective import BUILT_IN, Effective, has_hook
 from cp.translate.fragments import Confs, Fragment, Task, build
 from cp.translate.inbound import InboundResult
 from cp.translate.outbound import OutboundResult
@@ -35,8 +36,8 @@ WRITTEN_OVER: Final = "writes another value in its place"
 class WholeBuild:
     """What is built of a part of a call when one policy has some conf there, and all others have theirs."""
 
-    writers: tuple[str, ...]
-    """The kinds of policies that may write over what the policy writes."""
+    writers: Mapping[str, tuple[str, ...]]
+    """The kinds of policies that may write over what the policy writes, with the types of those that do."""
 
     make: Callable[[Conf, str], object]
     """For a conf of the policy, and the kind of another one that is left out."""
@@ -50,10 +51,10 @@ class WholeBuild:
         return make(with_another(conf, path)) != make(conf)
 
     def writers_over(self, conf: Conf, path: str) -> tuple[str, ...]:
-        """The kinds without which a field would be seen that is not; nothing where it is, or never was."""
+        """The types without which a field would be seen that is not; nothing where it is, or never was."""
         if not self.writers or self.reaches(conf, path):
             return ()
-        return tuple(kind for kind in self.writers if self.reaches(conf, path, kind))
+        return tuple(chain.from_iterable(of for kind, of in self.writers.items() if self.reaches(conf, path, kind)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +72,15 @@ def writers_over(policies: Policies, policy: Policy[Any], kinds: Container[str])
             yield other
 
 
+def types_behind(kind: str, conf: MergedConf) -> tuple[str, ...]:
+    """The types of the policies that say a conf of some kind: legacy policies come to confs of other kinds."""
+    origins = (field.winner.origin for field in conf.fields.values())
+    return tuple(dict.fromkeys(origin.policy.type for origin in origins if origin.part != BUILT_IN)) or (kind,)
+
+
 def written_over(writers: Iterable[str]) -> str:
-    """Why a field has no effect over which some kinds of policies write."""
-    return f"has no effect: {' and '.join(f'a {kind}' for kind in writers)} {WRITTEN_OVER}"
+    """Why a field has no effect over which policies of some types write."""
+    return f"has no effect: {' and '.join(f'a {name}' for name in dict.fromkeys(writers))} {WRITTEN_OVER}"
 
 
 def of_row(  # noqa: PLR0913  # all on which it depends
@@ -135,11 +142,12 @@ def of_inbound(policies: Policies, policy: Policy[Any], reached: InboundResult) 
 
 
 def _whole(
-    policies: Policies, policy: Policy[Any], kinds: Container[str], make: Callable[[Conf, str], object]
+    policies: Policies, policy: Policy[Any], effective: Effective, make: Callable[[Conf, str], object]
 ) -> WholeBuild | None:
     """None where nobody writes over what the policy writes: what it builds by itself tells all then."""
-    writers = list(writers_over(policies, policy, kinds))
-    return WholeBuild(tuple(other.kind.name for other in writers if other is not policy), make) if writers else None
+    writers = list(writers_over(policies, policy, effective))
+    kinds = [other.kind.name for other in writers if other is not policy]
+    return WholeBuild({kind: types_behind(kind, effective[kind]) for kind in kinds}, make) if writers else None
 
 
 def _without(task: Task, left_out: str) -> Task:

@@ -8,6 +8,7 @@ import pytest
 
 from cp.insight.explain import CallQuery, ProxyValues, explain
 from cp.insight.explain.model import Explanation, FieldValue
+from cp.insight.inspect import affected_proxies
 from cp.resources.world import World
 from cp.translate.compiler import Compiler
 from tests.explain.served import DecodedSnapshot, row_fields
@@ -142,6 +143,25 @@ def test_of_two_policies_that_write_one_field_the_later_is_told_to_hold() -> Non
     assert held.served_in == "cluster"
     assert lost is not None
     assert lost.note == "has no effect: a MeshCircuitBreaker writes another value in its place"
+
+
+def test_a_legacy_policy_that_writes_over_a_value_is_named_as_what_it_is() -> None:
+    template = """---
+type: ProxyTemplate
+mesh: default
+name: template
+selectors: [{match: {kuma.io/service: '*'}}]
+conf: {modifications: [{cluster: {operation: patch, value: "connectTimeout: 78s"}}]}
+"""
+    timeout = OF_MESH % ("MeshTimeout", "{connectionTimeout: 3s}")
+    world = world_of(MESH + template + timeout)
+    lost = of_field(explained(world), "connectionTimeout")
+    policy = next(policy for policy in world.table("MeshTimeout", "default"))
+    (reason,) = {effect.idle_reason for proxy in affected_proxies(world, policy) for effect in proxy.effects}
+
+    assert lost is not None
+    assert lost.note == "has no effect: a ProxyTemplate writes another value in its place"
+    assert reason == lost.note
 
 
 def test_a_value_of_a_cluster_is_the_health_check_s_where_the_breaker_says_nothing_of_it() -> None:

@@ -28,7 +28,7 @@ from cp.insight.explain.unset import as_served, uncovered, unset, with_note, wit
 from cp.insight.explain.values import AppliedConf, ShownNames, acting_values, idle_values, removed_values, unheard
 from cp.insight.parts import DestinationParts, destination_parts
 from cp.insight.simulate import Call, NoListener, Outcome, TrafficShare, simulate
-from cp.insight.whole import ServedRow
+from cp.insight.whole import ServedRow, types_behind
 from cp.model.names import Destination
 from cp.model.remembered import remembered
 from cp.model.wording import few
@@ -228,8 +228,8 @@ class _Explainer:
     ) -> Iterator[FieldValue]:
         """The values that hold for the request; then those without effect and those that nobody set."""
         cluster_confs = [conf for confs_of_cluster in backends.confs.values() for conf in confs_of_cluster]
-        finishing = (conf.policy for conf in (*confs, *cluster_confs) if has_hook(conf.policy, "finish"))
-        patches = tuple(dict.fromkeys(policy.kind.name for policy in finishing))
+        finishing = (conf for conf in (*confs, *cluster_confs) if has_hook(conf.policy, "finish"))
+        patches = tuple(name for conf in finishing for name in types_behind(conf.policy.kind.name, conf.merged))
         acting = tuple(
             with_what_is_served(
                 self._policies, with_note(self._policies, value, outcome.forward), outcome.forward, patches
