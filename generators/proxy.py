@@ -358,6 +358,9 @@ class Inbound:
     is_bound: bool = True
     """Whether Envoy opens a socket, or takes the connections that the machine redirects."""
 
+    shares_workload: bool = False
+    """Whether another inbound leads to the same port of the workload: each may speak and be limited in its own way."""
+
 
 @dataclass(frozen=True, slots=True)
 class ServerTls:

@@ -42,12 +42,17 @@ def _options_of_backend(backend: Backend) -> HttpProtocolOptions | None:
 
 def local_cluster(inbound: Inbound) -> ClusterDraft:
     """The cluster of the proxy's own workload."""
-    name = names.local_cluster(inbound.service_address, inbound.service_port)
+    name = local_cluster_name(inbound)
     cluster = Cluster(name=name, type=Cluster.STATIC, alt_stat_name=names.statistic(name))
     cluster.load_assignment.cluster_name = cluster.name
     endpoint = cluster.load_assignment.endpoints.add().lb_endpoints.add().endpoint
     set_address(endpoint.address, inbound.service_address, inbound.service_port)
     return ClusterDraft(inbound, cluster, http_options(inbound.protocol))
+
+
+def local_cluster_name(inbound: Inbound) -> str:
+    name = names.local_cluster(inbound.service_address, inbound.service_port)
+    return names.local_cluster_of(name, inbound.address, inbound.port) if inbound.shares_workload else name
 
 
 def http_options(protocol: Protocol) -> HttpProtocolOptions | None:

@@ -14,6 +14,7 @@ from envoy.extensions.filters.network.http_connection_manager.v3.http_connection
 )
 from envoy.extensions.filters.network.tcp_proxy.v3.tcp_proxy_pb2 import TcpProxy
 
+from generators.build.clusters import local_cluster_name
 from generators.build.routes import row
 from generators.drafts import ListenerDraft, RouteDraft
 from generators.envoy import names
@@ -92,7 +93,7 @@ def permissive(inbound: Inbound, over_tls: Listener, in_plain_text: Listener) ->
 
 
 def _to_workload(inbound: Inbound) -> tuple[Split, ...]:
-    return (Split(names.local_cluster(inbound.service_address, inbound.service_port)),)
+    return (Split(local_cluster_name(inbound)),)
 
 
 def _over_tls(draft: ListenerDraft, tls: MeshTls) -> None:

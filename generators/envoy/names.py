@@ -116,6 +116,11 @@ def local_cluster(address: str, port: int) -> str:
     return f"{'localhost' if address == LOOPBACK else address}:{port}"
 
 
+def local_cluster_of(cluster: str, address: str, port: int) -> str:
+    """That of one inbound, where several lead to one port of the workload."""
+    return f"{cluster}@{address}:{port}"
+
+
 def subset_cluster(service: str, subset: Tags) -> str:
     """The cluster of a service, or of its endpoints with certain tags."""
     if not subset:

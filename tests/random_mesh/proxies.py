@@ -33,6 +33,7 @@ from tests.random_mesh.words import (
 _MANY: Final = 4
 _LAST: Final = len(DATAPLANES) - 1
 _WITH_SHARED_INBOUNDS: Final = 1
+_WITH_SHARED_WORKLOAD: Final = 2
 _WITH_MTLS: Final = 0.3
 _STRICT: Final = 0.17
 """The share of meshes that are strict; the other ones with mTLS are permissive."""
@@ -85,10 +86,15 @@ def dataplane(chance: Random) -> Data:
 
 
 def _share_places(number: int, networking: Data) -> None:
-    """Now and then two want one address and port: inbounds of one proxy or of two, or the first and last outbound."""
+    """Now and then two want one address and port: inbounds of one proxy or of two, or the first and last outbound.
+
+    Or two inbounds lead to one port of the workload.
+    """
     inbounds, outbounds = networking.get("inbound") or [], networking.get("outbound") or []
     if number == _WITH_SHARED_INBOUNDS and len(inbounds) > 1:
         inbounds[-1]["port"] = inbounds[0]["port"]
+    if number == _WITH_SHARED_WORKLOAD and len(inbounds) > 1:
+        inbounds[-1]["servicePort"] = inbounds[0]["servicePort"]
     if number == _LAST and len(inbounds) > 1:
         networking["address"] = f"127.0.0.{number}"
     if number == _LAST and len(outbounds) == _MANY:

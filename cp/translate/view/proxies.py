@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -135,8 +137,13 @@ def inbounds(dataplane: Resource) -> tuple[tuple[int, Inbound], ...]:
     if is_grpc_client(dataplane):
         return ()
     taken = not_served(dataplane, "inbound")
-    served = (port for port in ports_of(dataplane) if port.inbound.state != "Ignored" and port.index not in taken)
-    return tuple((port.index, _inbound(port)) for port in served)
+    ports = (port for port in ports_of(dataplane) if port.inbound.state != "Ignored" and port.index not in taken)
+    served = [(port.index, _inbound(port)) for port in ports]
+    callers = Counter((inbound.service_address, inbound.service_port) for _, inbound in served)
+    return tuple(
+        (index, replace(inbound, shares_workload=callers[inbound.service_address, inbound.service_port] > 1))
+        for index, inbound in served
+    )
 
 
 def _inbound(port: DataplanePort) -> Inbound:
