@@ -54,6 +54,16 @@ NO_SECRETS: Final = SecretsPolicy()
 """For stores of tools and tests, which do not know what a secret is."""
 
 
+def encryptions(connection: Connection) -> int:
+    """How often what was there was encrypted: that makes no revision, and ends findings."""
+    return _at_rest(connection)[1]
+
+
+def _at_rest(connection: Connection) -> tuple[int, int]:
+    plain, count = connection.execute("SELECT plain, encryptions FROM secrets_at_rest").fetchone()
+    return plain, count
+
+
 class SecretsAtRest:
     """The findings about the secrets in a database, kept up to date by what is written. It is used in one thread."""
 
@@ -70,13 +80,13 @@ class SecretsAtRest:
 
     def findings(self, connection: Connection, newest: int) -> tuple[Finding, ...]:
         """The findings at the newest revision, after what was written since the last time was looked at."""
-        plain, encryptions = connection.execute("SELECT plain, encryptions FROM secrets_at_rest").fetchone()
-        if self._revision < 0 or encryptions != self._encryptions:
+        plain, count = _at_rest(connection)
+        if self._revision < 0 or count != self._encryptions:
             self._states = {}
             self._take(states(connection, self._codec))
         else:
             self._take(_states_after(connection, self._revision, self._states, self._codec))
-        self._revision, self._encryptions = newest, encryptions
+        self._revision, self._encryptions = newest, count
         return (*self._of_documents(), *self._of_file(plain), *open_to_others(self._private))
 
     def _take(self, states_by_key: Iterable[tuple[Key, DocumentState]]) -> None:

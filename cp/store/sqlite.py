@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from typing import Final
 
 from cp.model.names import Key
 from cp.store import outcome, rows
-from cp.store.at_rest import NO_SECRETS, SecretsAtRest, SecretsPolicy, must_have_keys
+from cp.store.at_rest import NO_SECRETS, SecretsAtRest, SecretsPolicy, encryptions, must_have_keys
 from cp.store.clock import Clock, utc
 from cp.store.database import Busy, connect, errors_of, impatient, prepare, reading, writing
 from cp.store.database_thread import DatabaseThread
@@ -50,6 +50,14 @@ _PAUSE: Final = 0.02
 """Seconds until the writes of another process are noticed, about."""
 
 
+@dataclass(slots=True)
+class FindingsTold:
+    """What somebody who follows a store was told of how its secrets are kept."""
+
+    encryptions: int | None = None
+    """None: he has read the store and asked for nothing since."""
+
+
 class SqliteStore:
     """A store on the disk of one machine. Use `open`."""
 
@@ -63,7 +71,7 @@ class SqliteStore:
         self._writer, self._reader = DatabaseThread(path, "koguma-write"), DatabaseThread(path, "koguma-read")
         self.roster = SqliteRoster(path)
         self._news, self._refusals = RevisionSignal(), WriteRefusals(self.revision)
-        self._noticed = 0
+        self._noticed = (0, 0)
         self._closed = False
         self._loop = asyncio.get_running_loop()
         self._watch = DirectoryWatch(self._look, self._failed, pause=_PAUSE, backstop=backstop)
@@ -106,7 +114,7 @@ class SqliteStore:
         return await self._refusals.noted(answer)
 
     def follow(self, since: int) -> AsyncIterator[ChangeBatch]:
-        return follow(self._news, since, self._after)
+        return follow(self._news, since, partial(self._after, told=FindingsTold()))
 
     async def history(self, key: Key | None = None, limit: int = 100, before: int | None = None) -> Sequence[Change]:
         history = partial(rows.history, key=key, limit=limit, before=before, codec=self._codec)
@@ -145,8 +153,8 @@ class SqliteStore:
             raise Closed
         return thread
 
-    async def _after(self, since: int) -> ChangeBatch | None:
-        batch = await self._open(self._reader).do(partial(self._batch, since=since))
+    async def _after(self, since: int, told: FindingsTold) -> ChangeBatch | None:
+        batch = await self._open(self._reader).do(partial(self._batch, since=since, told=told))
         if batch is not None:
             self._refusals.note(batch.revision)
         return batch
@@ -184,27 +192,29 @@ class SqliteStore:
             findings = self._at_rest.looked_through(connection, newest)
             return Contents(newest, rows.everything(connection, self._codec), findings)
 
-    def _batch(self, connection: Connection, since: int) -> ChangeBatch | None:
+    def _batch(self, connection: Connection, since: int, told: FindingsTold) -> ChangeBatch | None:
         with reading(connection):
             oldest, newest = rows.bounds(connection)
             if not oldest <= since <= newest:
                 raise Outdated(since, oldest, newest)
-            if since == newest:
+            count = encryptions(connection)
+            if since == newest and told.encryptions in {None, count}:
+                told.encryptions = count
                 return None
+            told.encryptions = count
             changes = rows.changes_after(connection, since, self._codec)
             return ChangeBatch(newest, changes, self._at_rest.findings(connection, newest))
 
     def _look(self) -> LookResult:
         """Notice what others wrote: the watch calls this when the directory of the file changed."""
-        self._notice(self._reader.begin(rows.bounds).result())
+        self._notice(self._reader.begin(_newest).result())
         try:
-            self._notice(self._writer.begin(_settled_bounds).result())
+            self._notice(self._writer.begin(_settled_newest).result())
         except Busy:
             return replace(self._result, looks_again=True)
         return self._result
 
-    def _notice(self, bounds: tuple[int, int]) -> None:
-        _, newest = bounds  # that something was forgotten is no news
+    def _notice(self, newest: tuple[int, int]) -> None:
         if newest != self._noticed:
             self._noticed = newest
             tell(self._loop, self._news.publish)
@@ -227,8 +237,14 @@ def _stored_by_key(connection: Connection, keys: Sequence[Key], codec: DocumentC
         return rows.find(connection, keys, codec)
 
 
-def _settled_bounds(connection: Connection) -> tuple[int, int]:
+def _newest(connection: Connection) -> tuple[int, int]:
+    """The newest revision, and how often secrets were encrypted; that something was forgotten is no news."""
+    _, revision = rows.bounds(connection)
+    return revision, encryptions(connection)
+
+
+def _settled_newest(connection: Connection) -> tuple[int, int]:
     # The kernel tells of a commit when its last page is written, but it can be read only some milliseconds later, once
     # the disk has it, and of that nobody tells. Until then its writer holds the lock, which we would not get.
     with impatient(connection), writing(connection):
-        return rows.bounds(connection)
+        return _newest(connection)

@@ -628,6 +628,20 @@ def test_it_is_done_beside_a_store_in_use_and_cleans_its_log_of_writes_too(path:
     run(_all_is_right_and_one_more(path))
 
 
+def test_who_follows_the_store_is_told_when_all_is_encrypted(path: Path) -> None:
+    async def scenario() -> None:
+        async with secret_store(path, NEW, OLD) as store:
+            following = store.follow(await store.revision())
+            await store.write(secret("more", 29))
+            assert (await anext(following)).findings != ()
+            await asyncio.to_thread(encrypt_all, path, codec(NEW, OLD))
+            batch = await asyncio.wait_for(anext(following), 20)
+            assert (batch.revision, batch.changes, batch.findings) == (await store.revision(), (), ())
+
+    run(_mixed(path))
+    run(scenario())
+
+
 async def _all_is_right_and_one_more(path: Path) -> None:
     async with secret_store(path, NEW) as store:
         assert await data(store, "more") == value(29)

@@ -186,7 +186,7 @@ def test_of_what_is_forgotten_in_time_no_row_has_a_document_and_nobody_is_told(p
         async with sqlite(path) as other, sqlite(path, limits=HistoryLimits(kept_age=timedelta(0))) as store:
             for value in range(3):
                 await other.write(put("a", f"secret-{value}"))
-            await eventually_on_loop(lambda: other._noticed == 3)
+            await eventually_on_loop(lambda: other._noticed == (3, 0))
             await asyncio.to_thread(other._look)
             await asyncio.sleep(0)
             edition = other._news.edition
