@@ -14,13 +14,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-from cp.insight.whole import types_behind
 from cp.model.names import Destination, Identity, Key
 from cp.model.wording import few
 from cp.rules.merging import Conf, Layer, MergedConf, Origin, alone, merge, put, without
 from cp.translate.backend import BackendResult
 from cp.translate.compiler import CompiledProxy
-from cp.translate.effective import Effective
+from cp.translate.effective import Effective, types_behind
 from cp.translate.fragments import Fragment, Task
 from cp.translate.outbound import OutboundResult
 from cp.translate.proxy_class import ProxyClass

@@ -18,9 +18,9 @@ from cp.model.canonical import canonical_json
 from cp.policies import Policies, Policy
 from cp.resources.caller import Caller
 from cp.resources.schema import decode
-from cp.rules.merging import Conf, MergedConf
+from cp.rules.merging import Conf
 from cp.translate.backend import BackendResult
-from cp.translate.effective import BUILT_IN, Effective, has_hook
+from cp.translate.effective import Effective, has_hook, types_behind
 from cp.translate.fragments import Confs, Fragment, Task, build
 from cp.translate.inbound import InboundResult
 from cp.translate.outbound import OutboundResult
@@ -70,12 +70,6 @@ def writers_over(policies: Policies, policy: Policy[Any], kinds: Container[str])
     for other in policies:
         if other.kind.name in kinds and (has_hook(other, "finish") or policy.kind.name in other.writes_over):
             yield other
-
-
-def types_behind(kind: str, conf: MergedConf) -> tuple[str, ...]:
-    """The types of the policies that say a conf of some kind: legacy policies come to confs of other kinds."""
-    origins = (field.winner.origin for field in conf.fields.values())
-    return tuple(dict.fromkeys(origin.policy.type for origin in origins if origin.part != BUILT_IN)) or (kind,)
 
 
 def written_over(writers: Iterable[str]) -> str:

@@ -51,8 +51,8 @@ _PAUSE: Final = 0.02
 
 
 @dataclass(slots=True)
-class FindingsTold:
-    """What somebody who follows a store was told of how its secrets are kept."""
+class FollowerState:
+    """What was last read for somebody who follows a store."""
 
     encryptions: int | None = None
     """None: he has read the store and asked for nothing since."""
@@ -114,7 +114,7 @@ class SqliteStore:
         return await self._refusals.noted(answer)
 
     def follow(self, since: int) -> AsyncIterator[ChangeBatch]:
-        return follow(self._news, since, partial(self._after, told=FindingsTold()))
+        return follow(self._news, since, partial(self._after, follower=FollowerState()))
 
     async def history(self, key: Key | None = None, limit: int = 100, before: int | None = None) -> Sequence[Change]:
         history = partial(rows.history, key=key, limit=limit, before=before, codec=self._codec)
@@ -153,8 +153,8 @@ class SqliteStore:
             raise Closed
         return thread
 
-    async def _after(self, since: int, told: FindingsTold) -> ChangeBatch | None:
-        batch = await self._open(self._reader).do(partial(self._batch, since=since, told=told))
+    async def _after(self, since: int, follower: FollowerState) -> ChangeBatch | None:
+        batch = await self._open(self._reader).do(partial(self._batch, since=since, follower=follower))
         if batch is not None:
             self._refusals.note(batch.revision)
         return batch
@@ -192,16 +192,16 @@ class SqliteStore:
             findings = self._at_rest.looked_through(connection, newest)
             return Contents(newest, rows.everything(connection, self._codec), findings)
 
-    def _batch(self, connection: Connection, since: int, told: FindingsTold) -> ChangeBatch | None:
+    def _batch(self, connection: Connection, since: int, follower: FollowerState) -> ChangeBatch | None:
         with reading(connection):
             oldest, newest = rows.bounds(connection)
             if not oldest <= since <= newest:
                 raise Outdated(since, oldest, newest)
             count = encryptions(connection)
-            if since == newest and told.encryptions in {None, count}:
-                told.encryptions = count
+            if since == newest and follower.encryptions in {None, count}:
+                follower.encryptions = count
                 return None
-            told.encryptions = count
+            follower.encryptions = count
             changes = rows.changes_after(connection, since, self._codec)
             return ChangeBatch(newest, changes, self._at_rest.findings(connection, newest))
 

@@ -24,6 +24,12 @@ Effective: TypeAlias = Mapping[str, MergedConf]
 """The effective conf of each policy that says something, by its kind."""
 
 
+def types_behind(kind: str, conf: MergedConf) -> tuple[str, ...]:
+    """The types of the policies that say a conf of some kind: legacy policies come to confs of other kinds."""
+    origins = (field.winner.origin for field in conf.fields.values())
+    return tuple(dict.fromkeys(origin.policy.type for origin in origins if origin.part != BUILT_IN)) or (kind,)
+
+
 class Rules(Mapping[str, PolicyRules]):
     """What the policies that select a proxy come to, by their kind; and what its legacy policies do."""
 

@@ -28,7 +28,7 @@ from cp.insight.explain.unset import as_served, uncovered, unset, with_note, wit
 from cp.insight.explain.values import AppliedConf, ShownNames, acting_values, idle_values, removed_values, unheard
 from cp.insight.parts import DestinationParts, destination_parts
 from cp.insight.simulate import Call, NoListener, Outcome, TrafficShare, simulate
-from cp.insight.whole import ServedRow, types_behind
+from cp.insight.whole import ServedRow
 from cp.model.names import Destination
 from cp.model.remembered import remembered
 from cp.model.wording import few
@@ -38,7 +38,7 @@ from cp.resources.world import World
 from cp.rules.matching import match
 from cp.translate.backend import BackendResult
 from cp.translate.compiler import Compiler
-from cp.translate.effective import has_hook, rules_of
+from cp.translate.effective import has_hook, rules_of, types_behind
 from cp.translate.gateway import NO_GATEWAY
 from cp.translate.outbound import OutboundResult
 from cp.translate.view.backends import cluster_of
