@@ -57,7 +57,7 @@ class Fake:
         self.refusals = 0
         self._address = address
         self._chance = chance
-        self._needs: dict[str, dict[str, str]] = {CLUSTER: {}, LISTENER: {}}
+        self._needs: dict[str, dict[str, frozenset[str]]] = {CLUSTER: {}, LISTENER: {}}
         self._visit: asyncio.Task[None] | None = None
         self._call: Any = None
 
@@ -88,7 +88,9 @@ class Fake:
         return data if isinstance(data, bytes) and not leaves else None
 
     def _take(self, type_url: str, name: str, body: bytes) -> bool:
-        """Take a resource over, or refuse it."""
+        """Take a resource over, or refuse it. As Envoy does, it passes over what comes when it is needed no more."""
+        if type_url in FOLLOWS.values() and name not in self._wanted(type_url):
+            return True
         version = hashlib.sha256(body).hexdigest()[:16]
         if self.temper.moody and self.has[type_url].get(name) != version and int(version, 16) % 7 == 0:
             self.refusals += 1
@@ -105,7 +107,7 @@ class Fake:
 
     def _wanted(self, type_url: str) -> frozenset[str]:
         """The endpoints or routes that are needed; what is needed no more is forgotten."""
-        names = frozenset(filter(None, self._needs[CLUSTER if type_url == ENDPOINTS else LISTENER].values()))
+        names = frozenset[str]().union(*self._needs[CLUSTER if type_url == ENDPOINTS else LISTENER].values())
         self.has[type_url] = {name: version for name, version in self.has[type_url].items() if name in names}
         return names
 
@@ -199,14 +201,13 @@ def _name(type_url: str, body: bytes) -> str:
 
 
 @lru_cache(maxsize=100_000)
-def _needed(type_url: str, body: bytes) -> str:
-    """The endpoints that a cluster needs, or the route table that a listener does; empty for none."""
+def _needed(type_url: str, body: bytes) -> frozenset[str]:
+    """The endpoints that a cluster needs, or the route tables that a listener does: a gateway's has several chains."""
     if type_url == CLUSTER:
         cluster = Cluster.FromString(body)
-        return (cluster.eds_cluster_config.service_name or cluster.name) if cluster.type == Cluster.EDS else ""
-    for chain in Listener.FromString(body).filter_chains:
-        for one in chain.filters:
-            if one.typed_config.type_url.rpartition("/")[2] == _MANAGER:
-                manager = HttpConnectionManager.FromString(one.typed_config.value)
-                return manager.rds.route_config_name
-    return ""
+        name = cluster.eds_cluster_config.service_name or cluster.name
+        return frozenset({name}) if cluster.type == Cluster.EDS else frozenset()
+    filters = [one.typed_config for chain in Listener.FromString(body).filter_chains for one in chain.filters]
+    configs = [config.value for config in filters if config.type_url.rpartition("/")[2] == _MANAGER]
+    tables = (HttpConnectionManager.FromString(config).rds.route_config_name for config in configs)
+    return frozenset(filter(None, tables))

@@ -76,6 +76,7 @@ def everybody_is_right_after(tmp_path: Path, seconds: float, fakes: int, seed: i
         crowd.calm_down()
         everybody = {"in sync": fakes + CALLERS + 1, "behind": 0, "refusing": 0}
         eventually(lambda: _standings(mesh.control_plane) == everybody, 60)
+        assert not mesh.control_plane.events("self_check.failed")
         expected = _computed(store)
         eventually(lambda: _same(crowd, mesh, expected), 30)
         lost = [outcome for one in traffic for outcome in one.failures]
@@ -153,7 +154,7 @@ def _versions(snapshot: Snapshot) -> Versions:
 def _same(crowd: Crowd, mesh: Playground, expected: Mapping[str, Versions]) -> bool:
     """Everybody has what was worked out. Of the real ones names are compared: that they are in sync tells the rest."""
     fakes = crowd.do(lambda: {proxy.name: {url: dict(of) for url, of in proxy.has.items()} for proxy in crowd.proxies})
-    assert [name for name, has in fakes.items() if has != expected[name]] == []
+    assert {name: _differences(has, expected[name]) for name, has in fakes.items() if has != expected[name]} == {}
     for name, envoy in mesh.envoys.items():
         wanted = expected[f"default.{name}"]
         assert _names(envoy) == {url: set(wanted[url]) for url in (CLUSTER, LISTENER, ROUTES)}, name
@@ -165,3 +166,13 @@ def _names(envoy: Envoy) -> dict[str, set[str]]:
     listeners = {entry["name"] for entry in envoy.config("dynamic_listeners")}
     tables = {entry["route_config"]["name"] for entry in envoy.config("dynamic_route_configs")}
     return {CLUSTER: clusters, LISTENER: listeners, ROUTES: tables}
+
+
+def _differences(has: Versions, expected: Versions) -> set[tuple[str, str, str, str]]:
+    """Each resource of a proxy that is another one than it should be: type, name, what it has, what it should have."""
+    return {
+        (url.rpartition(".")[2], name, has[url].get(name, ""), expected[url].get(name, ""))
+        for url in has
+        for name in has[url].keys() | expected[url].keys()
+        if has[url].get(name) != expected[url].get(name)
+    }
