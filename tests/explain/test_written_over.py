@@ -13,21 +13,8 @@ from cp.resources.world import World
 from cp.translate.compiler import Compiler
 from tests.explain.served import DecodedSnapshot, row_fields
 from tests.rules.edge import EDGE
-from tests.rules.worlds import dataplane, world_of
+from tests.rules.worlds import SELF_CALLING, dataplane, world_of
 from tests.snapshots import policies
-
-MESH: Final = """
-type: Mesh
-name: default
----
-type: Dataplane
-mesh: default
-name: web
-networking:
-  address: 10.0.0.1
-  inbound: [{port: 80, servicePort: 8080, tags: {kuma.io/service: web, kuma.io/protocol: http}}]
-  outbound: [{port: 1001, tags: {kuma.io/service: web}}]
-"""
 
 PATCH: Final = """---
 type: MeshProxyPatch
@@ -52,7 +39,7 @@ WRITTEN_OVER: Final = "has no effect: a MeshProxyPatch writes another value in i
 
 
 def patched(change: str, more: str = "") -> World:
-    return world_of(MESH + PATCH % change + more)
+    return world_of(SELF_CALLING + PATCH % change + more)
 
 
 def explained(world: World) -> Explanation:
@@ -110,7 +97,7 @@ def test_the_limit_that_a_patch_sets_is_not_taken_for_none() -> None:
 
 def test_what_a_patch_may_have_set_is_not_told_as_unlimited() -> None:
     assert of_field(explained(patched(TIMEOUT_OF_ROW)), "http.requestHeadersTimeout") is None
-    assert of_field(explained(world_of(MESH)), "http.requestHeadersTimeout") is not None
+    assert of_field(explained(world_of(SELF_CALLING)), "http.requestHeadersTimeout") is not None
 
 
 def test_retries_of_a_virtual_host_are_those_of_its_rows() -> None:
@@ -135,7 +122,7 @@ def test_of_two_policies_that_write_one_field_the_later_is_told_to_hold() -> Non
         "MeshCircuitBreaker",
         "{outlierDetection: {healthyPanicThreshold: 30, detectors: {totalFailures: {}}}}",
     )
-    explanation = explained(world_of(MESH + check + breaker))
+    explanation = explained(world_of(SELF_CALLING + check + breaker))
 
     held = of_field(explanation, "outlierDetection.healthyPanicThreshold")
     lost = of_field(explanation, "healthyPanicThreshold")
@@ -154,7 +141,7 @@ selectors: [{match: {kuma.io/service: '*'}}]
 conf: {modifications: [{cluster: {operation: patch, value: "connectTimeout: 78s"}}]}
 """
     timeout = OF_MESH % ("MeshTimeout", "{connectionTimeout: 3s}")
-    world = world_of(MESH + template + timeout)
+    world = world_of(SELF_CALLING + template + timeout)
     lost = of_field(explained(world), "connectionTimeout")
     policy = next(policy for policy in world.table("MeshTimeout", "default"))
     (reason,) = {effect.idle_reason for proxy in affected_proxies(world, policy) for effect in proxy.effects}
@@ -167,7 +154,7 @@ conf: {modifications: [{cluster: {operation: patch, value: "connectTimeout: 78s"
 def test_a_value_of_a_cluster_is_the_health_check_s_where_the_breaker_says_nothing_of_it() -> None:
     check = OF_MESH % ("MeshHealthCheck", "{http: {}, healthyPanicThreshold: 50}")
     breaker = OF_MESH % ("MeshCircuitBreaker", "{connectionLimits: {maxRetries: 3}}")
-    value = of_field(explained(world_of(MESH + check + breaker)), "healthyPanicThreshold")
+    value = of_field(explained(world_of(SELF_CALLING + check + breaker)), "healthyPanicThreshold")
 
     assert value is not None
     assert (value.served_in, value.note) == ("cluster", "")
@@ -184,7 +171,7 @@ spec: {to: [{targetRef: {kind: Mesh}, default: {http: {retryOn: %s, numRetries: 
 @pytest.mark.parametrize(("weaker", "note"), [("", "makes no difference"), (OVER % ("z", "[5xx]"), "on the default ")])
 def test_a_value_that_is_as_good_as_none_makes_a_difference_over_a_weaker_one(weaker: str, note: str) -> None:
     """An empty list stands for the default conditions. Without it those of the weaker policy would count."""
-    value = of_field(explained(world_of(MESH + OVER % ("a", "[]") + weaker)), "http.retryOn")
+    value = of_field(explained(world_of(SELF_CALLING + OVER % ("a", "[]") + weaker)), "http.retryOn")
 
     assert value is not None
     assert value.winner.value == []

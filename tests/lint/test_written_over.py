@@ -10,21 +10,8 @@ from cp.insight.inspect import affected_proxies
 from cp.insight.lint import lint
 from cp.model.names import Key
 from tests.lint.test_told import served
-from tests.rules.worlds import world_of
+from tests.rules.worlds import SELF_CALLING, world_of
 from tests.snapshots import policies
-
-MESH: Final = """
-type: Mesh
-name: default
----
-type: Dataplane
-mesh: default
-name: web
-networking:
-  address: 10.0.0.1
-  inbound: [{port: 80, servicePort: 8080, tags: {kuma.io/service: web, kuma.io/protocol: http}}]
-  outbound: [{port: 1001, tags: {kuma.io/service: web}}]
-"""
 
 PATCH: Final = """---
 type: MeshProxyPatch
@@ -84,7 +71,7 @@ def of_inbound(origin: str) -> str:
     ],
 )
 def test_inspection_tells_which_policies_write_over_a_value(policy: str, field: str, other: str, expected: str) -> None:
-    world = world_of(MESH + policy + other)
+    world = world_of(SELF_CALLING + policy + other)
     resource = next(one for one in world if one.kind.policy is not None and one.name == "p")
     (proxy,) = affected_proxies(world, resource)
 
@@ -94,10 +81,10 @@ def test_inspection_tells_which_policies_write_over_a_value(policy: str, field: 
 @pytest.mark.parametrize("value", ["3s", "4s"])
 def test_so_nothing_that_is_served_depends_on_it(value: str) -> None:
     """The judge of this file."""
-    world = world_of(MESH + OF_ALL + OF_CALLS.replace("3s", value))
+    world = world_of(SELF_CALLING + OF_ALL + OF_CALLS.replace("3s", value))
 
     assert world.get(Key("MeshTimeout", "default", "p")) is not None
-    assert served(world) == served(world_of(MESH + OF_ALL))
+    assert served(world) == served(world_of(SELF_CALLING + OF_ALL))
 
 
 ROWS: Final = """---
@@ -136,7 +123,7 @@ def test_a_change_that_is_made_to_some_of_what_it_is_about_has_an_effect(
     change: str, told: str, reasons: set[str]
 ) -> None:
     """After the first one the inbound has no row left, and the outbound has another."""
-    world = world_of(MESH + ROUTE + change)
+    world = world_of(SELF_CALLING + ROUTE + change)
     patch = Key("MeshProxyPatch", "default", "p")
     resource = world.get(patch)
     assert resource is not None
@@ -150,7 +137,7 @@ def test_a_change_that_is_made_to_some_of_what_it_is_about_has_an_effect(
     idle_reasons = {effect.idle_reason.partition(":")[0] for effect in proxy.effects if effect.path == second}
     assert idle_reasons == reasons
     alone = change[: change.rindex("      - {virtualHost")]
-    assert (served(world) == served(world_of(MESH + ROUTE + alone))) is ("" not in reasons)
+    assert (served(world) == served(world_of(SELF_CALLING + ROUTE + alone))) is ("" not in reasons)
 
 
 def statuses(text: str) -> dict[str, set[str]]:
@@ -173,10 +160,10 @@ spec: {to: [{targetRef: {kind: Mesh}, default: {local: {http: {requestRate: {num
 
 
 def test_a_limit_for_those_whom_gateways_call_is_in_force_at_no_sidecar() -> None:
-    (reasons,) = {frozenset(reasons) for reasons in statuses(MESH + LIMIT_OF_CALLS).values()}
+    (reasons,) = {frozenset(reasons) for reasons in statuses(SELF_CALLING + LIMIT_OF_CALLS).values()}
 
     assert reasons == {"has no effect: gateways do it for those that they call, and this is no gateway"}
-    assert served(world_of(MESH + LIMIT_OF_CALLS)) == served(world_of(MESH))
+    assert served(world_of(SELF_CALLING + LIMIT_OF_CALLS)) == served(world_of(SELF_CALLING))
 
 
 @pytest.mark.parametrize(
@@ -184,7 +171,7 @@ def test_a_limit_for_those_whom_gateways_call_is_in_force_at_no_sidecar() -> Non
 )
 def test_what_is_switched_off_is_not_in_force(disabled: str, reason: str) -> None:
     detection = f"disabled: {disabled}, interval: 7s, detectors: {{totalFailures: {{}}}}"
-    text = MESH + BREAKER.replace("detectors: {totalFailures: {}}THRESHOLD", detection).replace("breaker", "p")
+    text = SELF_CALLING + BREAKER.replace("detectors: {totalFailures: {}}THRESHOLD", detection).replace("breaker", "p")
 
     told = statuses(text)
     expected = f"has no effect: {reason}" if reason else ""
@@ -205,7 +192,7 @@ spec: {to: [{targetRef: {kind: Mesh}, default: {interval: 7s, http: {disabled: t
     ("beside", "reason"), [("", "has no effect: `http.disabled` switches it off"), (", tcp: {}", "")]
 )
 def test_settings_of_checks_that_are_all_switched_off_are_not_in_force(beside: str, reason: str) -> None:
-    text = MESH + CHECK_OF_NOTHING.replace("BESIDE", beside)
+    text = SELF_CALLING + CHECK_OF_NOTHING.replace("BESIDE", beside)
 
     assert statuses(text)["interval"] == {reason}
     other = world_of(text.replace("interval: 7s", "interval: 8s"))
@@ -225,7 +212,7 @@ ZIPKIN: Final = ", backends: [{type: Zipkin, zipkin: {url: 'http://zipkin:9411/a
     ("beside", "reason"), [(", backends: []", "has no effect: there are no `backends`"), (ZIPKIN, "")]
 )
 def test_samples_that_nobody_gets_are_not_in_force(beside: str, reason: str) -> None:
-    text = MESH + TRACE.replace("BESIDE", beside)
+    text = SELF_CALLING + TRACE.replace("BESIDE", beside)
 
     assert statuses(text)["sampling.overall"] == {reason}
     other = world_of(text.replace("overall: 7", "overall: 8"))
@@ -242,7 +229,7 @@ spec: {to: [{targetRef: {kind: Mesh}, default: {http: {numRetries: RETRIES, perT
 
 @pytest.mark.parametrize(("retries", "reason"), [("0", "has no effect: `http.numRetries` switches it off"), ("1", "")])
 def test_how_requests_are_tried_again_is_not_in_force_where_none_is(retries: str, reason: str) -> None:
-    text = MESH + RETRIES.replace("RETRIES", retries)
+    text = SELF_CALLING + RETRIES.replace("RETRIES", retries)
 
     assert statuses(text) == {"http.numRetries": {""}, "http.perTryTimeout": {reason}}
     other = world_of(text.replace("perTryTimeout: 7s", "perTryTimeout: 8s"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 from cp import policies
 from cp.model.document import Document
@@ -40,6 +40,20 @@ NON_DIRECTIONAL_POLICY = Kind(
     validate=_anything_goes,
     policy=PolicyShape(single=True),
 )
+
+SELF_CALLING: Final = """
+type: Mesh
+name: default
+---
+type: Dataplane
+mesh: default
+name: web
+networking:
+  address: 10.0.0.1
+  inbound: [{port: 80, servicePort: 8080, tags: {kuma.io/service: web, kuma.io/protocol: http}}]
+  outbound: [{port: 1001, tags: {kuma.io/service: web}}]
+"""
+"""A proxy that calls its own service: the smallest mesh in which policies for calls and for clients act."""
 
 
 @cache
