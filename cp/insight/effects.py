@@ -22,6 +22,9 @@ from cp.translate.fragments import build as fragment
 from cp.translate.packing import PackedResource
 from generators.proxy import Endpoints
 
+MATCHES_NOTHING: Final = "has no effect: the proxy has nothing that `match` is about"
+"""Of a change by a patch."""
+
 _DURATION: Final = re.compile(r"([0-9.]+(ns|us|ms|s|m|h))+")
 _LONG: Final = "4001s"
 _LONGER: Final = "4002s"

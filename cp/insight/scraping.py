@@ -13,12 +13,11 @@ from cp.model.checkpoint import Checkpoint, checked
 from cp.model.names import Key
 from cp.policies import MetricsPage, Policies, Policy
 from cp.resources.client import is_grpc_client
-from cp.resources.dataplane import SERVICE_TAG
+from cp.resources.dataplane import SERVICE_TAG, ZONE_TAG
 from cp.resources.resource import Resource
 from cp.resources.schema import decode
 from cp.resources.world import World
 from cp.translate.effective import Effective, has_hook, of_proxy, rules_of
-from cp.translate.view.dataplanes import ZONE_TAG
 
 _NO_LABEL: Final = re.compile(r"[^a-zA-Z0-9_]")
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from cp.insight.effects import with_another
+from cp.insight.effects import MATCHES_NOTHING, with_another
 from cp.insight.enforcement import only_with_mtls, parts_without_effect
 from cp.insight.gateways import CALL_HOOKS
 from cp.insight.inspect.gateway_reasons import GatewayReasons
@@ -34,7 +34,6 @@ from cp.translate.view.proxies import inbounds
 
 _NO_TLS: Final = "has no effect: the proxy takes no TLS, so clients do not show who they are"
 _KNOWS_NOBODY: Final = "has no effect: those whom it means have certificates without tags, by a MeshIdentity"
-_MATCHES_NOTHING: Final = "has no effect: the proxy has nothing that `match` is about"
 
 
 class IdleReasons:
@@ -229,7 +228,7 @@ class IdleReasons:
         changes = self._matching_changes(dataplane)
         if changes is None or not path.startswith(f"{policy.change_list}["):
             return ""
-        return dict(changes).get(path, _MATCHES_NOTHING)
+        return dict(changes).get(path, MATCHES_NOTHING)
 
     def _matching_changes(self, dataplane: Resource) -> frozenset[tuple[str, str]] | None:
         """The changes of policies of this kind that match something of a proxy; None if they are not known.

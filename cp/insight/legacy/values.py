@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cp.insight.effects import Build, FieldEffect, effect
+from cp.insight.effects import MATCHES_NOTHING, Build, FieldEffect, effect
 from cp.insight.legacy.conf_parts import ConfPart, ConfParts, of_clients
 from cp.model.names import Key, kri
 from cp.model.paths import step, steps
@@ -21,7 +21,6 @@ _LONG: Final = "77s"
 _USUAL_BALANCER: Final = "RoundRobin"
 _OTHER_BALANCER: Final = "Random"
 _NOTHING_THERE: Final = "has no effect: nothing there does what it says"
-_MATCHES_NOTHING: Final = "has no effect: the proxy has nothing that `match` is about"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,7 @@ class ActingValues:
         """Those of a policy that changes what is finished: each change has to find something."""
         used = parts.changes()
         return tuple(
-            LegacyValue(field.winner, idle_reason="" if (kind, path) in used else _MATCHES_NOTHING)
+            LegacyValue(field.winner, idle_reason="" if (kind, path) in used else MATCHES_NOTHING)
             for kind, conf in parts.of_finished()
             for path, field in conf.fields.items()
             if field.winner.origin.policy == policy

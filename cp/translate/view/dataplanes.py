@@ -7,16 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from cp.model.registration import NOT_READY
 from cp.resources.addresses import conflicts
+from cp.resources.dataplane import PROTOCOL_TAG, ZONE_TAG
 from cp.resources.labels import ZONE_LABEL
 from cp.resources.resource import Resource
 from cp.resources.world import Table
-
-PROTOCOL_TAG: Final = "kuma.io/protocol"
-ZONE_TAG: Final = "kuma.io/zone"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -6,10 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from cp.resources.caller import Caller
-from cp.resources.dataplane import SERVICE_TAG
+from cp.resources.dataplane import SERVICE_TAG, ZONE_TAG
 from cp.resources.labels import WORKLOAD_LABEL
 from cp.resources.resource import Resource
-from cp.translate.view.dataplanes import ZONE_TAG
 from generators.proxy import Sidecar
 
 
