@@ -51,7 +51,7 @@ class AppliedConf:
         return FieldEffect.ACTS if acts else by_itself
 
     def writers_over(self, path: str) -> tuple[str, ...]:
-        """The kinds of policies that write over a field."""
+        """The types of the policies that write over a field."""
         return () if self.whole is None else self.whole.writers_over(self.merged.value, path)
 
     def _acts(self, path: str, make: Build) -> bool:
