@@ -7,6 +7,7 @@ See record 0025.
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,11 @@ def dump(value: Any) -> str:
     return value if isinstance(value, str) else yaml.dump(value, Dumper=_Dumper, sort_keys=False, width=110)
 
 
+def _diff(expected: str, actual: str) -> str:
+    difference = difflib.unified_diff(expected.splitlines(), actual.splitlines(), "expected", "actual", lineterm="")
+    return "\n".join(difference)
+
+
 class Golden:
     """Compares what a stage answers with what the case says, or writes it down."""
 
@@ -87,4 +93,7 @@ class Golden:
             return
         expected = case.expected.read_text() if case.expected.exists() else ""
         command = f"make golden ARGS='-k \"{case.name}\"'"
-        assert actual == expected, f"{case.name} has changed; if that is right: {command}, and read the diff"
+        if actual != expected:
+            pytest.fail(
+                f"{case.name} has changed; if that is right: {command}\n{_diff(expected, actual)}", pytrace=False
+            )

@@ -18,7 +18,7 @@ from cp.api.numbers import natural
 from cp.api.work import OF_VALUES, WorkQueue, encoded, is_small_text
 from cp.model.document import Document, Source
 from cp.model.lines import Lines
-from cp.model.source import FileReading, creation_time, key_of, misplaced, read_documents, universal
+from cp.model.source import FileReading, creation_time, field_beside_kind, key_of, misplaced, read_documents, universal
 from cp.model.yaml import MAX_DEPTH, MAX_DIGITS, MAX_KEY, TOO_DEEP, height, key_too_long
 
 T = TypeVar("T")
@@ -121,6 +121,9 @@ def _from_json(text: str, place: BodyOrigin) -> FileReading:
     if not isinstance(data, dict):
         raise bad_request("", "the body must be a resource: an object", title=_TITLE)
     kubernetes = "apiVersion" in data
+    if not kubernetes and "type" not in data and "kind" in data:
+        field, hint = field_beside_kind(data)
+        raise bad_request(field, "must be set", hint, title=_TITLE)
     _must_be_text(data, "kind" if kubernetes else "type")
     resource = universal(data)
     _must_be_text(resource, "name", "metadata.name" if kubernetes else "name")

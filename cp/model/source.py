@@ -156,9 +156,17 @@ def _document(parsed: ParsedYaml, file: str) -> Document | Finding:
 def _without(field: str, parsed: ParsedYaml, file: str) -> Finding:
     line, hint = parsed.lines.of(field), f"add `{field}: …`"
     if field == "type" and "kind" in parsed.data:
-        line, hint = parsed.lines.of("kind"), "write `type` instead of `kind`"
+        field, hint = field_beside_kind(parsed.data)
+        line = parsed.lines.of("kind")
     finding = _finding("no-document", f"a resource without `{field}`", file, line, hint)
     return replace(finding, path=field)
+
+
+def field_beside_kind(data: Mapping[str, Any]) -> tuple[str, str]:
+    """The missing field of a resource with `kind`, and the hint: `metadata` tells that it is in Kubernetes form."""
+    if "metadata" in data:
+        return "apiVersion", "add `apiVersion: kuma.io/v1alpha1`"
+    return "type", "write `type` instead of `kind`"
 
 
 def _universal_lines(lines: Lines, kind: str) -> Lines:

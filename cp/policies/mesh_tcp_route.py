@@ -89,7 +89,8 @@ def conf_of(item: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def deprecations(spec: Spec, _meta: DocumentMeta) -> Iterator[Violation]:
-    return deprecated.top_kind(spec)
+    yield from deprecated.top_kind(spec)
+    yield from deprecated.several_destinations(spec)
 
 
 class MeshTCPRoute(Policy[TcpRouteRule]):

@@ -34,7 +34,7 @@ import msgspec
 from cp.model.duration import Duration
 from cp.model.violation import Violation, at
 from cp.policies import HTTP_PROTOCOLS, ClientRule, LimitedTime, Policy, TimeLimit, UnsetField, in_spec
-from cp.resources.checks import above_zero, absent, not_negative, set_fields
+from cp.resources.checks import above_zero, absent, not_negative
 from cp.resources.deprecated import from_list, top_kind
 from cp.resources.kinds import DocumentMeta, Kind, PolicyShape
 from cp.resources.matches import client_match
@@ -91,8 +91,6 @@ _NOT_OF_ONE_CLIENT: Final = (
 _WITHOUT_LIMIT: Final = ("http.requestHeadersTimeout", "http.maxStreamDuration", "http.maxConnectionDuration")
 """The fields that have no default, neither here nor in Envoy."""
 
-_SOME_OF_HTTP: Final = ("request_timeout", "stream_idle_timeout", "max_stream_duration", "max_connection_duration")
-
 
 @in_spec
 def validate(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
@@ -123,8 +121,8 @@ def _conf(conf: Conf) -> Iterator[Violation]:
 
 
 def _http(http: HttpTimeouts) -> Iterator[Violation]:
-    if not set_fields(http, _SOME_OF_HTTP):
-        yield absent("", "sets none of the timeouts of a request", "set `requestTimeout`, or leave `http` out")
+    if http == HttpTimeouts():
+        yield absent("", "sets no timeout", "set `requestTimeout`, or leave `http` out")
     yield from not_negative("requestTimeout", http.request_timeout)
     yield from not_negative("streamIdleTimeout", http.stream_idle_timeout)
     yield from not_negative("requestHeadersTimeout", http.request_headers_timeout)

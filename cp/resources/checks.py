@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from decimal import Decimal, InvalidOperation
-from typing import Any, Final
+from typing import Final
 
 from cp.model import regex as expressions
 from cp.model.duration import Duration
@@ -137,11 +137,6 @@ def hostname(path: str, value: str | None) -> Iterator[Violation]:
         yield Violation(path, f"must be the name of a host, not the address `{value}`")
     elif not is_domain(value):
         yield Violation(path, f"`{value}` is not the name of a host", "use lower case letters, digits, `-` and `.`")
-
-
-def set_fields(fields: Any, names: Sequence[str]) -> list[str]:
-    """The names of the fields that are set, out of these."""
-    return [name for name in names if getattr(fields, name) is not None]
 
 
 def repeated(values: Iterable[object]) -> Iterator[int]:

@@ -26,6 +26,12 @@ def top_kind(spec: PolicySpec) -> Iterator[Violation]:
         yield from at("spec.targetRef.tags", misspelt_tags(spec.top.tags))
 
 
+def several_destinations(spec: PolicySpec) -> Iterator[Violation]:
+    """The warning about a route with several items in `to` (document 000)."""
+    if len(spec.items("to")) > 1:
+        yield Violation("spec.to", "more than one item is deprecated in a route", "write a route for each destination")
+
+
 def from_list(spec: PolicySpec, hint: str = "write its items as `rules`, without `targetRef`") -> Iterator[Violation]:
     """Warnings about `from`, which selects clients by tags. `rules` select them by identity."""
     if spec.items("from"):

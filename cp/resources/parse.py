@@ -211,14 +211,14 @@ def _around(path: _Steps) -> Iterator[_Steps]:
 
 
 def _nulls(data: Mapping[str, Any], kind: Kind) -> Iterator[_Steps]:
-    """The paths of nulls in confs. A null is something that was written: it removes what a weaker policy sets."""
+    """The paths of nulls in confs. Each is a value: it removes the value of a weaker policy. A null conf is no conf."""
     spec = data.get("spec") if kind.policy is not None else None
     for name, value in spec.items() if isinstance(spec, Mapping) else ():
         items = enumerate(value) if name != "default" and isinstance(value, list) else ()
         for index, item in items:
-            if isinstance(item, Mapping) and "default" in item:
+            if isinstance(item, Mapping) and item.get("default") is not None:
                 yield from _nulls_of(item["default"], ("spec", name, index, "default"))
-        if name == "default":
+        if name == "default" and value is not None:
             yield from _nulls_of(value, ("spec", "default"))
 
 

@@ -36,7 +36,9 @@ class ItemIndex:
     def __init__(self, policies: Iterable[Resource]) -> None:
         current = [item for policy in policies if not names_route_at_top(policy) for item in items(policy).to]
         ordered = sorted(current, key=lambda item: item.order, reverse=True)
-        self.rank: Mapping[PolicyItem, int] = {item: rank for rank, item in enumerate(ordered)}
+        self.rank: Mapping[PolicyItem, int] = {
+            form: rank for rank, item in enumerate(ordered) for form in (item, item.for_whole) if form is not None
+        }
         """The order of merging: 0 is the weakest, which is merged first. `PolicyItem.order` runs the other way.
 
         See docs/concepts/matching-and-merging.md#who-wins.
@@ -64,7 +66,7 @@ class ItemIndex:
         known = self._items_for.get(resource)
         if known is None:
             sections = ((item, section_meant(resource, target)) for item, target in self._items_naming(resource))
-            known = tuple((item, section) for item, section in sections if section is not None)
+            known = tuple((_at_level(item, section), section) for item, section in sections if section is not None)
             self._items_for[resource] = known
         return known
 
@@ -113,6 +115,11 @@ def section_meant(resource: Resource, target: ItemReference) -> str | None:
         return ""
     section = section_of(resource, written)
     return "" if section is None and target.or_whole else section
+
+
+def _at_level(item: PolicyItem, section: str) -> PolicyItem:
+    """The item at the level that it has for a resource: an old name with a port may mean the resource as a whole."""
+    return item if section or item.for_whole is None else item.for_whole
 
 
 def _identities(targets: TargetTables, target: ItemReference) -> Iterator[Identity]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from cp.model.names import Identity
@@ -39,6 +39,9 @@ class PolicyItem:
 
     matches: tuple[Mapping[str, Any], ...] = ()
     """The connections that an item of `rules` is for; empty for all connections and for other items."""
+
+    for_whole: PolicyItem | None = None
+    """The same item at the level of services, for services without the port in an old name (`a_ns_svc_8080`)."""
 
     @property
     def origin(self) -> Origin:
@@ -115,7 +118,11 @@ def _item(policy: Resource, data: Conf, place: ItemPlace) -> PolicyItem:
     conf = shape_of(policy).conf_of(data)
     layer = Layer(conf, origin, _path_of_conf(data, conf, place.path), data)
     matches = tuple(data.get("matches") or ()) if place.part == "rules" else ()
-    return PolicyItem(policy, place.index, target, layer, _order(policy, target, place.index), matches)
+    made = PolicyItem(policy, place.index, target, layer, _order(policy, target, place.index), matches)
+    if level != "section" or target.section_name:
+        return made
+    whole = replace(layer, origin=replace(origin, level="service"))
+    return replace(made, for_whole=replace(made, layer=whole))
 
 
 def _path_of_conf(item: Conf, conf: Conf, path: str) -> str:
@@ -132,7 +139,8 @@ def _level(policy: Resource, target: TargetRef) -> str:
         return "route"
     if target.kind == "Mesh":
         return "mesh"
-    return "section" if target.section_name else "service"
+    old = _old_name(target)
+    return "section" if target.section_name or (old is not None and old[3]) else "service"
 
 
 def order_at_gateway(item: PolicyItem) -> Strength:
@@ -166,7 +174,7 @@ def reference(item: PolicyItem) -> ItemReference | None:
     if target.kind not in REAL:
         return None
     section = target.section_name or ""
-    old = None if section or target.kind != "MeshService" else _OLD_SERVICE_NAME.fullmatch(target.name or "")
+    old = _old_name(target)
     if old is not None:
         labels = {"kuma.io/display-name": old[1], "k8s.kuma.io/namespace": old[2]}
         return ItemReference(
@@ -176,6 +184,13 @@ def reference(item: PolicyItem) -> ItemReference | None:
         return ItemReference(Identity(target.kind, policy.mesh, "", section=section), tuple(target.labels.items()))
     namespace = target.namespace or policy.namespace
     return ItemReference(Identity(target.kind, policy.mesh, target.name or "", policy.zone, namespace, section))
+
+
+def _old_name(target: TargetRef) -> re.Match[str] | None:
+    """The parts of a name such as `a_ns_svc_8080`, which means a service by its name and namespace, and a port."""
+    if target.kind != "MeshService" or target.section_name:
+        return None
+    return _OLD_SERVICE_NAME.fullmatch(target.name or "")
 
 
 def tags_of(item: PolicyItem) -> Tags | None:

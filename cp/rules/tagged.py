@@ -23,7 +23,7 @@ def by_tags(policy_items: Iterable[PolicyItem]) -> Iterator[TaggedItem]:
     for item in policy_items:
         tags = tags_of(item)
         if tags is not None:
-            yield TaggedItem(item, tags)
+            yield TaggedItem(item.for_whole or item, tags)  # a tag means a service as a whole
 
 
 def to_by_tags(routes: Table, policy: Resource) -> Iterator[TaggedItem]:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from cp.model.names import Destination
+from cp.model.names import Destination, Identity
 from cp.rules import at_gateway, effective, matches_hash
 from cp.rules.gateways import routes_by_host
 from cp.rules.merging import NOTHING, MergedConf
@@ -105,6 +105,30 @@ def test_a_null_uncovers_what_the_next_wider_level_says(level: str, removes: boo
     wider = LEVELS.index(level) - 1
 
     assert (conf.value.get("http") or {}).get("requestTimeout") == (f"{wider}s" if wider >= 0 else None)
+
+
+@pytest.mark.parametrize(
+    ("target", "effective_value"),
+    [
+        (ms("web", sectionName="81"), "60s"),
+        (ms("web_ns-a_svc_81"), "60s"),
+        (ms("web_ns-a_svc_80"), None),  # the service has no port 80, so this means the whole service
+        (ms("web_ns-a_svc"), None),
+    ],
+)
+def test_null_for_port_keeps_value_of_service(target: Data, effective_value: str | None) -> None:
+    labels = {"kuma.io/display-name": "web", "k8s.kuma.io/namespace": "ns-a"}
+    everything = {"kind": "MeshService", "labels": {"kuma.io/display-name": "web"}}
+    items = [(everything, {"connectionTimeout": "60s"}), (target, {"connectionTimeout": None})]
+    named = labels if "sectionName" in target else {}
+    world = world_of(
+        text(MESH, proxy(), service("web.ns-a", (81, ""), labels=labels), timeout("t", items, labels=named))
+    )
+    destination = Destination("web", Identity("MeshService", "default", "web", namespace="ns-a", section="81"))
+
+    field = effective(rules_of(world, "MeshTimeout"), destination).fields.get("connectionTimeout")
+
+    assert (None if field is None else field.value) == effective_value
 
 
 def test_a_null_for_the_mesh_in_a_policy_for_fewer_proxies_removes_values_for_services() -> None:

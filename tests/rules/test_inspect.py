@@ -13,6 +13,7 @@ from cp.model.names import Key
 from cp.model.secret_names import identity_trust_key
 from cp.resources.world import World
 from cp.translate.proxy_class import ClassBuilder, ProxyClass
+from tests.golden import Case, cases
 from tests.growth import MOST, growth
 from tests.rules.texts import (
     MESH,
@@ -31,6 +32,7 @@ from tests.rules.texts import (
     timeout,
 )
 from tests.rules.worlds import dataplane, world_of
+from tests.snapshots import Question
 
 CALLS: dict[str, Any] = {
     "outbound": [{"port": 10001, "backendRef": {"kind": "MeshService", "name": "backend", "port": 80}}]
@@ -420,3 +422,17 @@ def test_of_an_inbound_that_takes_plain_text_too_it_is_told_that_nobody_is_judge
 
 def line_of(text: str) -> int:
     return PERMISSIONS[: PERMISSIONS.index(text)].count("\n") + 1
+
+
+@pytest.mark.parametrize("case", [*cases("policies"), *cases("legacy"), *cases("proxies")])
+def test_inspection_answers_for_every_case(case: Case) -> None:
+    question = Question.of(case)
+    world = question.world()
+    proxy_of_case = world.get(Key("Dataplane", question.mesh, question.proxy))
+    assert proxy_of_case is not None
+
+    rules, matched = inspect_rules(world, proxy_of_case), inspect_policies(world, proxy_of_case)
+
+    assert "legacyFailure" not in {**rules, **matched}
+    for rule in rules.get("legacyRules", ()):
+        assert all(isinstance(path, str) and path for path in rule["conf"])

@@ -224,7 +224,7 @@ ZONE = {"kuma.io/origin": "zone", "kuma.io/zone": "east"}
         (ZONE, ZONE, True),
         (ZONE, ZONE | {"kuma.io/zone": "west"}, False),
         (ZONE | {"kuma.io/policy-role": "producer"}, ZONE | {"kuma.io/zone": "west"}, True),
-        (ZONE, {"kuma.io/zone": "west"}, True),
+        (ZONE, {"kuma.io/zone": "west"}, False),
         (ZONE | {"kuma.io/origin": "global"}, ZONE | {"kuma.io/zone": "west"}, True),
         ({"kuma.io/origin": "zone"}, ZONE, True),
     ],

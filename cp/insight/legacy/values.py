@@ -151,7 +151,14 @@ def written_path(policy: Resource, value: LegacyValue) -> str:
     path = ""
     data: Any = policy.data
     for name in steps(value.setting.path):
-        if name not in data if isinstance(data, Mapping) else not isinstance(data, list):
+        if not _has_step(data, name):
             break
         path, data = step(path, name), data[name]
     return path or value.setting.path
+
+
+def _has_step(data: Any, name: int | str) -> bool:
+    """Return True if a path goes on in plain data. A conf may have an object where the document has a list."""
+    if isinstance(data, Mapping):
+        return name in data
+    return isinstance(data, list) and isinstance(name, int) and name < len(data)

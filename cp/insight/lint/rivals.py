@@ -140,7 +140,7 @@ def _compare_rows(item: PolicyItem, decision: _TableDecision, rivals: _Rivals) -
 def _compare_first(item: PolicyItem, decision: ClientDecision, rivals: _Rivals) -> None:
     own_conf = item.layer.conf
     for combined in decision.confs_in_order:
-        if item not in combined.items:
+        if item.origin not in combined.origins:
             rivals.add(origin_name(combined.items[0].origin), own_conf, is_same=combined.conf.value == own_conf)
 
 

@@ -89,7 +89,7 @@ from cp.model.violation import Violation
 from cp.policies import HTTP_PROTOCOLS, Policy
 from cp.policies.mesh_http_route.schema import Conf, Spec
 from cp.policies.mesh_http_route.shape import table
-from cp.policies.mesh_http_route.validation import TARGETS, validate
+from cp.policies.mesh_http_route.validation import TARGETS, ignored_conditions, validate
 from cp.resources import deprecated
 from cp.resources.complete import completed
 from cp.resources.kinds import DocumentMeta, Kind, PolicyShape
@@ -119,7 +119,9 @@ def finish(conf: dict[str, Any]) -> dict[str, Any]:
 
 
 def deprecations(spec: Spec, _meta: DocumentMeta) -> Iterator[Violation]:
-    return deprecated.top_kind(spec)
+    yield from deprecated.top_kind(spec)
+    yield from deprecated.several_destinations(spec)
+    yield from ignored_conditions(spec)
 
 
 class MeshHTTPRoute(Policy[Conf]):

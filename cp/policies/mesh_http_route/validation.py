@@ -110,6 +110,22 @@ def _rule(rule: HttpRouteRule, *, is_gateway: bool) -> Iterator[Violation]:
         yield absent("default.backendRefs", "must be set: a gateway has no service of its own")
 
 
+def ignored_conditions(spec: Spec) -> Iterator[Violation]:
+    """Warnings about further conditions on one header: the first one counts, as in Gateway API."""
+    for to_index, to in enumerate(spec.to or ()):
+        for rule_index, rule in enumerate(to.rules or ()):
+            for match_index, match in enumerate(rule.matches or ()):
+                path = f"spec.to[{to_index}].rules[{rule_index}].matches[{match_index}]"
+                yield from at(path, _ignored_headers(match))
+
+
+def _ignored_headers(match: HttpRouteMatch) -> Iterator[Violation]:
+    headers = match.headers or []
+    for index in repeated(header.name for header in headers):
+        message = f"is ignored: the first condition on `{headers[index].name}` counts"
+        yield Violation(f"headers[{index}]", message, "remove it, or write one regular expression for both")
+
+
 def _match(match: HttpRouteMatch) -> Iterator[Violation]:
     if match.path is not None:
         yield from at("path", _path(match.path))

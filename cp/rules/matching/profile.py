@@ -36,7 +36,6 @@ class DataplaneProfile:
     gateway_tags: Tags
     namespace: str
     zone: str
-    origin: str
     only_calls: bool = False
     """Whether it is a gRPC client without inbounds. It has no sections, so policies can select it only as a whole."""
 
@@ -81,7 +80,6 @@ def _profile(dataplane: Resource) -> DataplaneProfile:
         gateway_tags=() if gateway is None else _tags(gateway.get("tags"), zone),
         namespace=dataplane.namespace,
         zone=dataplane.zone,
-        origin=dataplane.origin,
         only_calls=is_grpc_client(dataplane) and not profile_sections,
     )
 

@@ -91,11 +91,11 @@ def _is_of_type(target: TargetRef, profile: DataplaneProfile) -> bool:
 
 
 def _of_zone(policy: Resource, signature: DataplaneSignature) -> bool:
-    """Whether a policy holds in the zone of a proxy. One of another zone does only if a producer wrote it."""
+    """Return True if a policy applies in the zone of a proxy. A policy of another zone does only for producers."""
     if policy.role == "producer" or policy.origin != "zone" or not policy.zone:
         return True
     proxy = signature.profile if signature.gateway is None else signature.gateway
-    return proxy.origin != "zone" or proxy.zone in {"", policy.zone}
+    return proxy.zone in {"", policy.zone}
 
 
 def _of_namespace(policy: Resource, profile: DataplaneProfile) -> bool:

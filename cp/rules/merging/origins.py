@@ -32,10 +32,11 @@ class Origin:
     """`to`, `from`, `rules`; `default`, or `conf` of a legacy policy, for one with a single conf."""
 
     index: int = 0
-    level: str = ""
-    """What the item is for: mesh, service, section or route; empty where items have no levels.
+    level: str = field(default="", compare=False)
+    """The level of the item's target: mesh, service, section or route; empty where items have no levels.
 
-    That a legacy policy is for: service, inbound or proxy.
+    Of a legacy policy: service, inbound or proxy. An item with an old name (`a_ns_svc_8080`) is for a section of some
+    services and for others as a whole, and is one item all the same.
     """
 
     path: str = ""
