@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from tests.oracle.matching import named
+from tests.oracle.matching import named, old_port
 from tests.oracle.reading import Data, Documents, Identity, Resource
 
 REAL: Final = ("MeshService", "MeshMultiZoneService", "MeshExternalService")
@@ -158,9 +158,19 @@ def means(documents: Documents, policy: Resource, target: Data, destination: Des
         return ("section" if target.get("sectionName") else "service") if is_meant else ""
     if destination.service not in [resource.identity for resource in _named(documents, policy, target)]:
         return ""
+    if (port := old_port(target)) is not None:
+        return _means_old_port(documents, destination, port)
     if not target.get("sectionName"):
         return "service"
     return "section" if target["sectionName"] in {destination.section, str(destination.port)} else ""
+
+
+def _means_old_port(documents: Documents, destination: Destination, port: int) -> str:
+    """The port of `a_ns_svc_8080` is a section; a service that lacks it is meant as a whole."""
+    service = next(one for one in documents.resources if one.identity == destination.service)
+    if all(of_service["port"] != port for of_service in service.items("ports")):
+        return "service"
+    return "section" if destination.port == port else ""
 
 
 def _named(documents: Documents, policy: Resource, target: Data) -> list[Resource]:

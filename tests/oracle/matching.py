@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -15,6 +16,7 @@ _KINDS: Final = (
 )
 """From the weakest to the strongest (document 002, Merging configuration; matching and merging, Who wins)."""
 
+_OLD: Final = re.compile("([^_]+)_([^_]+)_svc(?:_([0-9]+))?")
 _ORIGINS: Final = ("global", "", "zone")
 _ROLES: Final = ("system", "producer", "consumer", "workload-owner")
 
@@ -44,7 +46,15 @@ def selects(documents: Documents, policy: Resource, proxy: Resource) -> bool:
         return False
     if policy.role in {"consumer", "workload-owner"} and policy.namespace != proxy.namespace:
         return False
-    return _targets(documents, policy, top(policy), proxy)
+    return _is_in_zone(policy, proxy) and _targets(documents, policy, top(policy), proxy)
+
+
+def _is_in_zone(policy: Resource, proxy: Resource) -> bool:
+    """A policy of one zone is for no proxy of another, unless a producer wrote it (Zones and namespaces)."""
+    zone = policy.labels.get("kuma.io/zone")
+    if policy.labels.get("kuma.io/origin") != "zone" or not zone or policy.role == "producer":
+        return True
+    return proxy.labels.get("kuma.io/zone", zone) == zone
 
 
 def _targets(documents: Documents, policy: Resource, target: Data, proxy: Resource) -> bool:
@@ -98,10 +108,26 @@ def _is_named(policy: Resource, target: Data, resource: Resource) -> bool:
 
 def named(documents: Documents, policy: Resource, target: Data) -> list[Resource]:
     """The resources that a target means: one by its name, or all with its labels."""
-    if target.get("labels"):
-        target_labels = target["labels"].items()
+    target_labels = (target.get("labels") or _old_labels(target)).items()
+    if target_labels:
         return [resource for resource in documents.of(target["kind"]) if target_labels <= resource.all_labels.items()]
     return [resource for resource in documents.of(target["kind"]) if _is_named(policy, target, resource)]
+
+
+def _old_labels(target: Data) -> Data:
+    """`a_ns_svc` and `a_ns_svc_8080` are services by display name and namespace (matching and merging)."""
+    old = _OLD.fullmatch(target.get("name") or "") if _may_be_old(target) else None
+    return {} if old is None else {"kuma.io/display-name": old[1], "k8s.kuma.io/namespace": old[2]}
+
+
+def old_port(target: Data) -> int | None:
+    """The port of an old name such as `a_ns_svc_8080`."""
+    old = _OLD.fullmatch(target.get("name") or "") if _may_be_old(target) else None
+    return None if old is None or old[3] is None else int(old[3])
+
+
+def _may_be_old(target: Data) -> bool:
+    return bool(target["kind"] == "MeshService" and not target.get("sectionName"))
 
 
 def routes_before(documents: Documents, policy: Resource, target: Data) -> list[Resource]:

@@ -17,6 +17,7 @@ from tests.random_mesh.words import (
     NAME_LABEL,
     NAMESPACE_LABEL,
     NAMESPACES,
+    ORIGIN_LABEL,
     PORTS,
     PROTOCOLS,
     SERVICES,
@@ -24,6 +25,7 @@ from tests.random_mesh.words import (
     ZONE_LABEL,
     ZONES,
     Data,
+    apart,
     several,
     sometimes,
     team,
@@ -105,7 +107,14 @@ def _labels(chance: Random) -> dict[str, str]:
     """Now and then there is no Envoy."""
     labels = {"app": chance.choice(["web", "jobs"])}
     labels |= sometimes(chance, 0.3, {NAMESPACE_LABEL: chance.choice(NAMESPACES)})
-    return labels | sometimes(chance, 0.1, {"koguma.io/client": "grpc"})
+    labels |= sometimes(chance, 0.1, {"koguma.io/client": "grpc"})
+    return labels | _zone(apart(chance))
+
+
+def _zone(chance: Random) -> dict[str, str]:
+    """Now and then the zone of the proxy, as the control plane of a zone writes it or as an operator does."""
+    labels = sometimes(chance, 0.25, {ZONE_LABEL: chance.choice(ZONES)})
+    return labels | (sometimes(chance, 0.6, {ORIGIN_LABEL: "zone"}) if labels else {})
 
 
 def _tags(chance: Random) -> dict[str, str]:

@@ -19,6 +19,7 @@ from tests.random_mesh.words import (
     ZONE_LABEL,
     ZONES,
     Data,
+    apart,
     sometimes,
     team,
     weighted,
@@ -83,7 +84,14 @@ def called_inside(chance: Random) -> Data:
 def _service(chance: Random) -> Data:
     target: Data = {"kind": "MeshService", "name": chance.choice([*SERVICES, *SERVICES, *SERVICES, MISSING])}
     target |= sometimes(chance, 0.15, {"namespace": chance.choice(NAMESPACES)})
-    return target | sometimes(chance, 0.35, {"sectionName": chance.choice(_SECTIONS)})
+    target |= sometimes(chance, 0.35, {"sectionName": chance.choice(_SECTIONS)})
+    return target if target.keys() > {"kind", "name"} else {**target, **_old_name(apart(chance), target["name"])}
+
+
+def _old_name(chance: Random, name: str) -> Data:
+    """Now and then the name of a service of a namespace as it was written before, with or without a port."""
+    port = chance.choice(["", "_80", "_81"])
+    return sometimes(chance, 0.15, {"name": f"{name}_{chance.choice(NAMESPACES)}_svc{port}"})
 
 
 def _outside(chance: Random) -> Data:

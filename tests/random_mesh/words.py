@@ -57,6 +57,7 @@ class Home:
 
     namespace: str = ""
     zone: str = ""
+    origin: str = ""
     labels: dict[str, str] = field(default_factory=dict)
 
     def named(self, kind: str, name: str, labels: dict[str, str], **fields: Any) -> Data:
@@ -64,7 +65,8 @@ class Home:
         stored = ".".join(part for part in (name, self.namespace, self.zone) if part)
         of_place = {NAME_LABEL: name} if stored != name else {}
         of_place |= {NAMESPACE_LABEL: self.namespace} if self.namespace else {}
-        of_place |= {ZONE_LABEL: self.zone, ORIGIN_LABEL: "zone"} if self.zone else {}
+        of_place |= {ZONE_LABEL: self.zone} if self.zone else {}
+        of_place |= {ORIGIN_LABEL: self.origin} if self.origin else {}
         all_labels = {**of_place, **self.labels, **labels}
         return {
             "type": kind,
@@ -84,10 +86,10 @@ def in_kubernetes(kind: str, name: str, namespace: str, labels: dict[str, str], 
 def home(chance: Random) -> Home:
     """Most are from nowhere in particular, as on Universal."""
     if chance.random() < 0.6:
-        return Home()
+        return Home(origin="global" if apart(chance).random() < 0.1 else "")
     if chance.random() < 0.7:
         return Home(namespace=chance.choice(NAMESPACES))
-    return Home(zone=chance.choice(ZONES))
+    return Home(zone=chance.choice(ZONES), origin=apart(chance).choice(["zone", "zone", "zone", "global", ""]))
 
 
 def some_of(chance: Random, fields: dict[str, Make]) -> Data:
@@ -100,6 +102,11 @@ def nullable(chance: Random, conf: Data, share: float = 0.15) -> Data:
     """Now and then a field is an explicit null, which takes away what others say. One field keeps its value."""
     kept = chance.choice(sorted(conf)) if conf else ""
     return {name: None if name != kept and chance.random() < share else value for name, value in conf.items()}
+
+
+def apart(chance: Random) -> Random:
+    """Another source of chance that depends on this one. Drawing from it leaves what comes later as it would be."""
+    return Random(hash(chance.getstate()[1]))
 
 
 def several(chance: Random, make: Make, least: int, most: int) -> list[Any]:
