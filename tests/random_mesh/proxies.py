@@ -113,7 +113,7 @@ def _labels(chance: Random) -> dict[str, str]:
 
 def _zone(chance: Random) -> dict[str, str]:
     """Now and then the zone of the proxy, as the control plane of a zone writes it or as an operator does."""
-    labels = sometimes(chance, 0.25, {ZONE_LABEL: chance.choice(ZONES)})
+    labels = sometimes(chance, 0.4, {ZONE_LABEL: chance.choice(ZONES)})
     return labels | (sometimes(chance, 0.6, {ORIGIN_LABEL: "zone"}) if labels else {})
 
 
