@@ -27,7 +27,7 @@ def top_kind(spec: PolicySpec) -> Iterator[Violation]:
 
 
 def several_destinations(spec: PolicySpec) -> Iterator[Violation]:
-    """The warning about a route with several items in `to` (document 000)."""
+    """The warning about a route with several items in `to` (document 000, record 0024)."""
     if len(spec.items("to")) > 1:
         yield Violation("spec.to", "more than one item is deprecated in a route", "write a route for each destination")
 
