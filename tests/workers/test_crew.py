@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
-from socket import socketpair
+from socket import AF_INET, SO_REUSEADDR, SO_REUSEPORT, SOL_SOCKET, create_connection, socket, socketpair
 from typing import Any, cast
 
 import pytest
 import structlog
 
+from cp.listening import CannotListen
 from cp.serving.delivery import ChangeProgress, OwnRevision
 from cp.serving.workers import crew as crew_module
-from cp.serving.workers.crew import Crew, SilentWorkers, WorkerProcess
+from cp.serving.workers.crew import Crew, SilentWorkers, WorkerProcess, reserved
 from cp.serving.workers.link import BrokenFrame, ProcessLink
 from cp.serving.workers.messages import to_message
 from cp.serving.workers.observers import CombinedObserver
@@ -178,3 +179,34 @@ def test_a_link_that_breaks_before_the_first_worker_is_ready_ends_the_start(monk
             await crew._keep(3, asyncio.Event())
 
     play(scene)
+
+
+def listening(port: int = 0) -> socket:
+    """A socket that listens as gRPC's do, so that several processes can share the port."""
+    listener = socket(AF_INET)
+    listener.setsockopt(SOL_SOCKET, SO_REUSEADDR, 1)
+    listener.setsockopt(SOL_SOCKET, SO_REUSEPORT, 1)
+    listener.bind(("127.0.0.1", port))
+    listener.listen()
+    return listener
+
+
+def test_port_is_free_after_its_connections_ended() -> None:
+    with listening() as listener:
+        port = listener.getsockname()[1]
+        client = create_connection(("127.0.0.1", port))
+        accepted, _ = listener.accept()
+        accepted.close()  # this side ends first, so it keeps the address for a minute
+        assert client.recv(1) == b""
+        client.close()
+
+    with reserved("127.0.0.1", port) as reserved_port:
+        assert reserved_port == port
+
+
+def test_port_of_another_program_is_taken() -> None:
+    with listening() as listener:
+        port = listener.getsockname()[1]
+
+        with pytest.raises(CannotListen, match="cannot listen"), reserved("127.0.0.1", port):
+            pass

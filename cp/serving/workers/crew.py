@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
-from socket import AF_INET, AF_INET6, SO_REUSEPORT, SOL_SOCKET, socket, socketpair
+from socket import AF_INET, AF_INET6, SO_REUSEADDR, SO_REUSEPORT, SOL_SOCKET, socket, socketpair
 from typing import Final
 
 import structlog
@@ -45,10 +45,11 @@ def reserved(host: str, port: int) -> Iterator[int]:
     """A port that our processes may share, bound for as long as the block lasts; any free one for 0.
 
     Raises `CannotListen` if another program listens on it, even one that shares the port too (record 0031): without
-    SO_REUSEPORT the first bind fails in that case.
+    SO_REUSEPORT the first bind fails in that case. Connections that ended a moment ago (TIME_WAIT) don't count.
     """
     family = AF_INET6 if ":" in host else AF_INET
     with socket(family) as alone:
+        alone.setsockopt(SOL_SOCKET, SO_REUSEADDR, 1)
         bind(alone, host, port)
     with socket(family) as shared:
         shared.setsockopt(SOL_SOCKET, SO_REUSEPORT, 1)
