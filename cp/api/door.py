@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from cp.api.authentication import Authentication, address_of
 from cp.api.caller import caller_of, enter
 from cp.api.errors import FORBIDDEN, UNAUTHORIZED, ApiError
+from cp.api.parameters import must_know_parameters
 from cp.api.request_meter import ROUTE
 from cp.api.requirements import OPEN, decisions, requirements_of
 from cp.resources.kinds import Kinds
@@ -64,6 +65,7 @@ def guarded(
         world = None if caller.proxy is None else await current()
         try:
             caller.must(decisions(required[request.method], caller, request.path_params, kinds, world))
+            must_know_parameters(request, route.path)
             return await answer(request)
         except ApiError as error:
             if error.status in _REFUSALS:

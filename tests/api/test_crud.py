@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from cp.api.parameters import KNOWN
+from cp.api.requirements import REQUIREMENTS
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.resources.secret import secret_document
@@ -395,3 +397,28 @@ def test_a_control_plane_that_is_read_only_refuses_writes(start: Unit) -> None:
 
     assert api.put("/meshes/default", {"type": "Mesh", "name": "default"}).status_code == 405
     assert api.delete("/meshes/default").status_code == 405
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "hint"),
+    [
+        ("POST", "/_apply?dry-run=true", "did you mean `dryRun`?"),
+        ("POST", "/_rollback?dryrun=true", "did you mean `dryRun`?"),
+        ("PUT", "/meshes/default/meshtimeouts/slow?dryRun=true&dry_run=true", "did you mean `dryRun`?"),
+        ("PUT", "/meshes/default?plans=true", "did you mean `plan`?"),
+        ("DELETE", "/meshes/default?cascading=true", "did you mean `cascade`?"),
+        ("POST", "/validate?dryRun=true", "remove it"),
+    ],
+)
+def test_write_with_unknown_parameter_is_rejected(api: Api, method: str, path: str, hint: str) -> None:
+    before = api.get("/_changes").json()
+
+    answer = api.request(method, path, json=timeout())
+
+    assert answer.status_code == 400
+    assert hint in answer.json()["detail"]
+    assert api.get("/_changes").json() == before
+
+
+def test_every_route_with_parameters_is_there() -> None:
+    assert set(KNOWN) <= set(REQUIREMENTS)
