@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -26,7 +27,7 @@ class Busy(Unusable):
 _NOTED_SINCE: Final = 5
 """The first step that notes with which earlier one its file can be used."""
 
-_OURS_ALONE: Final = 0o600  # it may hold secrets
+_EMPTY: Final = "the file is empty; restore a backup, or delete the file if this is a new installation"
 _DAMAGED_PLAIN: Final = """
     SELECT count(*) FROM documents
     WHERE NOT json_valid(source) OR (NOT json_valid(data) AND substr(CAST(data AS BLOB), 1, 1) = CAST('{' AS BLOB))
@@ -74,9 +75,52 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 def prepare(path: Path) -> None:
-    """Make the file if there is none, refuse what is not ours, and bring it up to date."""
-    with suppress(OSError):  # an existing file stays as it is; if none can be made SQLite says so
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, _OURS_ALONE))
+    """Make the file if there is none, reject what is not ours, and bring it up to date."""
+    if not path.exists():
+        _make(path)
+    _bring_up_to_date(path)
+
+
+def _make(path: Path) -> None:
+    """Make a file that is complete from the moment it has its name. Another process may do the same."""
+    try:
+        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # which only its user may read
+    except OSError:
+        return  # SQLite says why no file can be made
+    os.close(descriptor)
+    new = Path(name)
+    try:
+        _fill(new)
+        _give_name(new, path)
+    finally:
+        for suffix in ("", "-wal", "-shm"):
+            new.with_name(f"{new.name}{suffix}").unlink(missing_ok=True)
+
+
+def _fill(new: Path) -> None:
+    with closing(connect(new)) as connection:
+        _keep_a_log_of_writes(connection, new)
+        _migrate(connection, new)
+
+
+def _give_name(new: Path, path: Path) -> None:
+    try:
+        os.link(new, path)
+    except FileExistsError:
+        return  # another process was faster
+    except OSError:  # a file system without links
+        new.rename(path)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)  # the name has to outlive a loss of power as well
+    finally:
+        os.close(folder)
+
+
+def _bring_up_to_date(path: Path) -> None:
+    with suppress(OSError):
+        if path.stat().st_size == 0:
+            raise Unusable(f"{path}: {_EMPTY}")
     connection = connect(path)
     try:
         _check(connection, path)

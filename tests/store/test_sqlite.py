@@ -524,11 +524,17 @@ def test_a_file_that_is_no_database_is_refused(path: Path) -> None:
     assert refused(path) == f"{path}: file is not a database; is this the right file?"
 
 
-def test_an_empty_file_is_taken(path: Path) -> None:
+def test_empty_file_is_not_a_new_installation(path: Path) -> None:
     path.touch()
+
+    assert refused(path).startswith(f"{path}: the file is empty; restore a backup")
+    assert path.stat().st_size == 0
+
+
+def test_new_file_is_complete_and_alone(path: Path) -> None:
     made(path)
 
-    assert query(path, "SELECT count(*) FROM documents") == [(30,)]
+    assert {file.name.removeprefix(path.name) for file in path.parent.iterdir()} <= {"", "-wal", "-shm"}
 
 
 @pytest.mark.parametrize("keep", [0.3, 0.9])
@@ -646,12 +652,17 @@ def test_a_new_file_can_be_read_by_its_user_alone(path: Path) -> None:
 
 
 def test_a_migration_is_done_wholly_or_not_at_all(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    steps_of(monkeypatch, *STEPS, SchemaStep("CREATE TABLE more (a TEXT);\nNONSENSE;\n", 99))
+    faulty = (*STEPS, SchemaStep("CREATE TABLE more (a TEXT);\nNONSENSE;\n", 99))
+    steps_of(monkeypatch, *faulty)
     assert "NONSENSE" in refused(path)
-    assert query(path, "SELECT count(*) FROM sqlite_schema") == [(0,)]
+    assert list(path.parent.iterdir()) == []
 
     steps_of(monkeypatch, *STEPS)
     made(path)
+    steps_of(monkeypatch, *faulty)
+    assert "NONSENSE" in refused(path)
+    assert query(path, "PRAGMA user_version") == [(len(STEPS),)]
+
     steps_of(monkeypatch, *STEPS, SchemaStep("CREATE TABLE more (a TEXT);\n", 99))
     made(path)
     assert query(path, "PRAGMA user_version") == [(len(STEPS) + 1,)]
