@@ -51,6 +51,7 @@ from cp.serving.serve import (
 from cp.serving.server_certificate import ServerCertificate
 from cp.serving.signing_keys import SigningKeys
 from cp.serving.storage import store_of
+from cp.serving.supervisor import Supervisor
 from cp.settings import BadSettings, Settings
 from cp.store.clock import utc
 from cp.store.files import FilesStore
@@ -58,6 +59,9 @@ from cp.store.observed import ObservedStore
 from cp.store.port import ABSENT, Author, Conflict, Put, ReadOnly, Store
 from cp.store.roster import Instance
 from cp.version import VERSION
+
+_END: Final = 30.0
+"""Seconds in which a control plane that was told to end does so, beyond those over which it drains."""
 
 _LAST: Final = 5.0
 """Seconds for which the process waits for its threads at the end, after everything is closed."""
@@ -76,6 +80,9 @@ class RunningControlPlane:
     """None: the API is not served with TLS."""
 
     diagnostics_port: int
+    is_ready: Callable[[], bool] = lambda: True
+    """Returns True once the store is read and proxies are served."""
+
     reread: Callable[[], None] | None = None
     """Reads the files of the store and the one with rights again at once; None where there are none."""
 
@@ -100,13 +107,16 @@ def _configure_log(settings: Settings) -> None:
 async def _until_told(settings: Settings, ready: Callable[[RunningControlPlane], None]) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+    supervisor = Supervisor(settings.notify_socket, settings.watchdog_usec / 1_000_000)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     loop.add_signal_handler(signal.SIGHUP, _hang_up, None)
     async with control_plane(settings) as running:
         loop.add_signal_handler(signal.SIGHUP, _hang_up, running.reread)
         ready(running)
-        await stop.wait()
+        async with in_background(supervisor.report_ready(running.is_ready)), in_background(supervisor.keep_alive()):
+            await stop.wait()
+        supervisor.report_stopping(settings.drain + _END)
         structlog.get_logger().info("control_plane.stopping")
     process.end_within(_LAST)
 
@@ -160,7 +170,9 @@ async def control_plane(settings: Settings) -> AsyncIterator[RunningControlPlane
             http_served(diagnostics, settings.bind, settings.diagnostics_port)
         )
         reread = _rereading(store, settings, keeper)
-        running = RunningControlPlane(service.port, http_port, https_port, diagnostics_port, reread)
+        running = RunningControlPlane(
+            service.port, http_port, https_port, diagnostics_port, lambda: service.state.is_ready, reread
+        )
         _log_ready(settings, running)
         _warn_about_open_doors(settings)
         keeper.warn()

@@ -292,6 +292,19 @@ class Settings(BaseSettings):
         description="Seconds over which a control plane that ends closes its streams, so that its proxies do not all "
         "connect to other instances at the same moment. Meanwhile `/ready` answers 503.",
     )
+    notify_socket: str = Field(
+        default="",
+        validation_alias="NOTIFY_SOCKET",
+        description="The socket for reports that the control plane is ready, alive or stopping (sd_notify). systemd "
+        "sets it for a unit with `Type=notify`.",
+    )
+    watchdog_usec: int = Field(
+        default=0,
+        ge=0,
+        validation_alias="WATCHDOG_USEC",
+        description="Microseconds after which a silent control plane is restarted; 0 for never. systemd sets it for a "
+        "unit with `WatchdogSec`.",
+    )
     deregistration_delay: Seconds = Field(
         default=10,
         gt=0,
