@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import argparse
 import compileall
+import getpass
 import gzip
 import os
 import py_compile
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from email.utils import format_datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final
@@ -68,6 +72,47 @@ if [ "$1" = remove ] && [ -z "$DPKG_ROOT" ] && [ -d /run/systemd/system ]; then
   systemctl stop {units}
 fi
 """
+_PURGE: Final = """\
+#!/bin/sh
+set -e
+if [ "$1" = purge ]; then
+  # What `systemctl enable` linked leads nowhere now.
+  if [ -d "$DPKG_ROOT/etc/systemd/system" ]; then
+    find "$DPKG_ROOT/etc/systemd/system" -type l -name {units} -delete
+  fi
+  if [ -z "$DPKG_ROOT" ] && [ -d /run/systemd/system ]; then
+    systemctl daemon-reload
+  fi
+fi
+"""
+_COPYRIGHT: Final = """\
+Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
+Upstream-Name: Koguma
+
+Files: *
+Copyright: The Koguma authors
+License: Apache-2.0
+ On Debian systems, the full text of the Apache License 2.0 is in /usr/share/common-licenses/Apache-2.0.
+Comment:
+ The packages below usr/lib/koguma have licenses of their own, in their folders *.dist-info.
+"""
+_CHANGELOG: Final = """\
+{name} ({version}) unstable; urgency=medium
+
+  * Version {version}. /usr/share/doc/koguma/changelog.gz says what changed.
+
+ -- {maintainer}  {date}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """What both packages of one build have in common."""
+
+    version: str
+    maintainer: str
+    moment: int
+    """Seconds since 1970: the date of all files, so that the same sources make the same packages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +124,7 @@ class DebianPackage:
     description: str
     users: str
     units: str
-    depends: str = ""
+    depends: str
     restart: str = ":"
     """What is done after an upgrade."""
 
@@ -93,6 +138,7 @@ AGENT: Final = DebianPackage(
     "The command koguma, and a unit that runs Envoy as the proxy of a workload. Envoy itself is not in it.",
     users="koguma-dp",
     units="'koguma-dp@*.service'",
+    depends=f"{PYTHON}, libc6, libstdc++6, procps, systemd | systemd-sysusers",
 )
 CONTROL_PLANE: Final = DebianPackage(
     "koguma-cp",
@@ -100,7 +146,7 @@ CONTROL_PLANE: Final = DebianPackage(
     "The control plane as a service, and all that its commands need.",
     users="koguma",
     units="koguma.service",
-    depends="koguma (= {version}), ",
+    depends="koguma (= {version})",
     restart='[ -z "$2" ] || systemctl try-restart koguma.service',
     configure=_GROUP_READS,
 )
@@ -120,15 +166,35 @@ _INSTALLED: Final = {
 }
 
 
-def build(target: Path, version: str = FIRST_REVISION, python: Path | None = None) -> list[Path]:
+def build(target: Path, version: str = FIRST_REVISION, python: Path | None = None, maintainer: str = "") -> list[Path]:
     """Build both packages into a folder. Returns their files."""
+    of_both = Build(version, maintainer or _builder(), _source_date())
     target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="koguma-deb-") as work:
         trees = {package: Path(work, package.name) for package in (AGENT, CONTROL_PLANE)}
         _fill(trees, python or Path("/usr/bin", PYTHON), Path(work))
         for package, tree in trees.items():
-            _finish(package, tree, version)
-        return [_packed(package, tree, target, version) for package, tree in trees.items()]
+            _finish(package, tree, of_both)
+        return [_packed(package, tree, target, of_both) for package, tree in trees.items()]
+
+
+def _builder() -> str:
+    """The maintainer, from the variables of Debian's tools; else the user who builds."""
+    environment = os.environ  # noqa: TID251  # as Debian's own tools do
+    user = getpass.getuser()
+    name = environment.get("DEBFULLNAME") or user
+    return f"{name} <{environment.get('DEBEMAIL') or f'{user}@{socket.getfqdn()}'}>"
+
+
+def _source_date() -> int:
+    """SOURCE_DATE_EPOCH, else the date of the last commit, else that of the newest source."""
+    given = os.environ.get("SOURCE_DATE_EPOCH")  # noqa: TID251  # as Debian's own tools do
+    if given:
+        return int(given)
+    asked = subprocess.run(
+        ["git", "log", "-1", "--format=%ct"], cwd=ROOT, check=False, capture_output=True, text=True
+    ).stdout.strip()
+    return int(asked) if asked else int(max(path.stat().st_mtime for path in ROOT.glob("*.*")))
 
 
 def _fill(trees: dict[DebianPackage, Path], python: Path, work: Path) -> None:
@@ -151,14 +217,15 @@ def _write_manual(folder: Path) -> None:
         (folder / f"{name}.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
 
 
-def _finish(package: DebianPackage, tree: Path, version: str) -> None:
+def _finish(package: DebianPackage, tree: Path, of_both: Build) -> None:
     for name, path in _INSTALLED[package].items():
         (tree / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(HERE / package.name / name, tree / path)
     # Nobody could compile it later: the folder is not the user's.
     mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
     compileall.compile_dir(tree / HOME, quiet=1, workers=0, invalidation_mode=mode, stripdir=str(tree))
-    _write_control(package, tree, version)
+    _write_documentation(package, tree, of_both)
+    _write_control(package, tree, of_both)
     for file in tree.rglob("*"):
         if not file.is_symlink():
             file.chmod(_PROGRAM if file.is_dir() or file.parent.name == "bin" or _is_script(file) else _FILE)
@@ -166,20 +233,34 @@ def _finish(package: DebianPackage, tree: Path, version: str) -> None:
         if (tree / path).exists():
             (tree / path).chmod(permissions)
     tree.chmod(_PROGRAM)
+    for file in [*tree.rglob("*"), tree]:
+        os.utime(file, (of_both.moment, of_both.moment), follow_symlinks=False)
 
 
 def _is_script(path: Path) -> bool:
-    return path.parent.name == "DEBIAN" and path.name in {"postinst", "prerm"}
+    return path.parent.name == "DEBIAN" and path.name in {"postinst", "prerm", "postrm"}
 
 
-def _write_control(package: DebianPackage, tree: Path, version: str) -> None:
+def _write_documentation(package: DebianPackage, tree: Path, of_both: Build) -> None:
+    folder = tree / "usr/share/doc" / package.name
+    folder.mkdir(parents=True)
+    (folder / "copyright").write_text(_COPYRIGHT)
+    date = format_datetime(datetime.fromtimestamp(of_both.moment, UTC))
+    entry = _CHANGELOG.format(name=package.name, version=of_both.version, maintainer=of_both.maintainer, date=date)
+    (folder / "changelog.Debian.gz").write_bytes(gzip.compress(entry.encode(), mtime=0))
+    if package is AGENT:
+        (folder / "changelog.gz").write_bytes(gzip.compress((ROOT / "CHANGELOG.md").read_bytes(), mtime=0))
+
+
+def _write_control(package: DebianPackage, tree: Path, of_both: Build) -> None:
     control = tree / "DEBIAN"
     size = sum(path.lstat().st_size for path in tree.rglob("*")) >> 10
     control.mkdir()
-    (control / "control").write_text("".join(f"{line}\n" for line in _fields(package, version, size)))
+    (control / "control").write_text("".join(f"{line}\n" for line in _fields(package, of_both, size)))
     (control / "conffiles").write_text("".join(f"/{path}\n" for path in _settings(package)))
     (control / "postinst").write_text(_CONFIGURE.format(**asdict(package)))
     (control / "prerm").write_text(_REMOVE.format(units=package.units))
+    (control / "postrm").write_text(_PURGE.format(units=package.units))
 
 
 def _settings(package: DebianPackage) -> Iterator[str]:
@@ -187,24 +268,24 @@ def _settings(package: DebianPackage) -> Iterator[str]:
     return (path for path in _INSTALLED[package].values() if path.startswith("etc/"))
 
 
-def _fields(package: DebianPackage, version: str, size: int) -> Iterator[str]:
+def _fields(package: DebianPackage, of_both: Build, size: int) -> Iterator[str]:
     architecture = subprocess.run(["dpkg", "--print-architecture"], check=True, capture_output=True, text=True).stdout
     yield f"Package: {package.name}"
-    yield f"Version: {version}"
+    yield f"Version: {of_both.version}"
     yield f"Architecture: {architecture.strip()}"
     yield "Section: net"
     yield "Priority: optional"
-    yield "Maintainer: The Koguma authors <koguma@localhost>"
+    yield f"Maintainer: {of_both.maintainer}"
     yield f"Installed-Size: {size}"
-    yield f"Depends: {package.depends.format(version=version)}{PYTHON}, libc6, libstdc++6"
+    yield f"Depends: {package.depends.format(version=of_both.version)}"
     yield f"Description: {package.summary}"
     yield f" {package.description}"
 
 
-def _packed(package: DebianPackage, tree: Path, target: Path, version: str) -> Path:
-    file = target / f"{package.name}_{version}.deb"
+def _packed(package: DebianPackage, tree: Path, target: Path, of_both: Build) -> Path:
+    file = target / f"{package.name}_{of_both.version}.deb"
     pack: Sequence[str | Path] = ["dpkg-deb", "--root-owner-group", "--build", "-Zxz", "-z1", tree, file]
-    epoch = {"SOURCE_DATE_EPOCH": "0"}  # the same files make the same package
+    epoch = {"SOURCE_DATE_EPOCH": str(of_both.moment)}
     subprocess.run(pack, check=True, stdout=subprocess.DEVNULL, env={**os.environ, **epoch})  # noqa: TID251  # dpkg-deb inherits ours
     return file
 
@@ -213,13 +294,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Build the Debian packages.")
     parser.add_argument("--output", type=Path, default=Path("dist"), help="the folder for the packages")
     parser.add_argument("--revision", default=FIRST_REVISION, help="the version of the packages")
+    parser.add_argument("--maintainer", default="", help="NAME <ADDRESS>; otherwise DEBFULLNAME and DEBEMAIL, or you")
     parser.add_argument("--without-page", action="store_true", help="even if the page for browsers was not built")
     options = parser.parse_args()
     if not (options.without_page or (ROOT / "cp/gui/index.html").is_file()):
         parser.error(
             "the page for browsers was not built: run `make page`, which needs node and npm (or --without-page)"
         )
-    for file in build(options.output, options.revision):
+    for file in build(options.output, options.revision, maintainer=options.maintainer):
         sys.stdout.write(f"{file}\n")
 
 

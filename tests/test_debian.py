@@ -247,13 +247,31 @@ def test_an_upgrade_and_the_way_back_keep_resources(machine: Machine, packages: 
     assert steps == [LAST_STEP, *[LAST_STEP + 1] * 3]
 
 
+def test_packages_are_complete(packages: list[Path]) -> None:
+    for package, depends in zip(packages, ({"procps", "systemd | systemd-sysusers"}, {"koguma"}), strict=True):
+        asked = subprocess.run(["dpkg-deb", "--field", package], check=True, capture_output=True, text=True).stdout
+        listing = subprocess.run(["dpkg-deb", "--contents", package], check=True, capture_output=True, text=True).stdout
+        fields = dict(line.split(": ", 1) for line in asked.splitlines() if not line.startswith(" "))
+
+        assert depends <= {dependency.partition(" (")[0] for dependency in fields["Depends"].split(", ")}
+        assert "localhost" not in fields["Maintainer"]
+        assert " 1970-01-01 " not in listing
+        for name in ("copyright", "changelog.Debian.gz"):
+            assert f"./usr/share/doc/{fields['Package']}/{name}\n" in listing
+
+
 def test_what_is_purged_leaves_its_resources_alone(machine: Machine, packages: list[Path]) -> None:
     machine.dpkg("--install", *packages)
+    wanted = machine.root / "etc/systemd/system/multi-user.target.wants"
+    wanted.mkdir(parents=True)
+    for unit in ("koguma.service", "koguma-dp@web.service", "other.service"):
+        (wanted / unit).symlink_to(f"/usr/lib/systemd/system/{unit}")
     (database := machine.root / "var/lib/koguma/koguma.db").parent.mkdir()
     database.touch()
 
     machine.dpkg("--purge", "koguma-cp", "koguma")
 
+    assert [link.name for link in wanted.iterdir()] == ["other.service"]
     left = {str(path.relative_to(machine.root)) for path in machine.root.rglob("*") if path.is_file()}
     assert "var/lib/koguma/koguma.db" in left
     assert not [path for path in left if path.startswith(("usr/lib/koguma", "etc/koguma", "usr/bin", "etc/logrotate"))]
