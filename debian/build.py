@@ -10,6 +10,7 @@ import argparse
 import compileall
 import getpass
 import gzip
+import json
 import os
 import py_compile
 import shutil
@@ -21,11 +22,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from email.utils import format_datetime
-from importlib.metadata import version
+from importlib.metadata import distribution, version
 from pathlib import Path
 from typing import Final
 
 from debian.installation import KOGUMA, PYTHON, ROOT, interpreter, lay_out, needed, wheel
+from debian.sbom import document
 from docs.manual import manual_pages
 
 HERE: Final = Path(__file__).resolve().parent
@@ -248,6 +250,9 @@ def _write_documentation(package: DebianPackage, tree: Path, of_both: Build) -> 
     date = format_datetime(datetime.fromtimestamp(of_both.moment, UTC))
     entry = _CHANGELOG.format(name=package.name, version=of_both.version, maintainer=of_both.maintainer, date=date)
     (folder / "changelog.Debian.gz").write_bytes(gzip.compress(entry.encode(), mtime=0))
+    installed = needed() if package is AGENT else needed(["cp"])
+    bill = document([distribution(KOGUMA), *installed.values()])
+    (folder / "sbom.cdx.json").write_text(json.dumps(bill, indent=2))
     if package is AGENT:
         (folder / "changelog.gz").write_bytes(gzip.compress((ROOT / "CHANGELOG.md").read_bytes(), mtime=0))
 

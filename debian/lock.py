@@ -1,30 +1,45 @@
-"""Writes `constraints.txt`, the exact version of everything that Koguma needs, as it is installed here: `make lock`."""
+"""Writes the locks: exact versions with hashes, of what Koguma needs and of what builds its wheel (`make lock`).
+
+They are for every Python and platform that Koguma supports. Addresses of registries are left out: where packages come
+from is the business of those who install them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from debian.installation import ROOT, needed
+from debian.installation import ROOT
 
 FILE: Final = ROOT / "constraints.txt"
-_HEAD: Final = """\
-# The versions with which this revision was tested: pip install -c constraints.txt 'PATH[cp]'
-# `make lock` writes them. Versions alone: where packages come from is the business of who installs them.
-"""
+BUILD_FILE: Final = ROOT / "constraints-build.txt"
+_HEAD: Final = "# {contents}, with the versions and hashes with which this revision was tested. `make lock` writes it.\n"
 
 
-def locked() -> str:
-    return _HEAD + "".join(f"{line}\n" for line in _lines())
-
-
-def _lines() -> Iterator[str]:
-    return (f"{name}=={found.version}" for name, found in needed(["cp"]).items())
+def _compile(source: Path, target: Path, contents: str, options: Sequence[str | Path]) -> None:
+    project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    oldest = project["requires-python"].removeprefix(">=")
+    command = [sys.executable, "-m", "uv", "pip", "compile", source, "--universal", "--python-version", oldest]
+    plain = ["--generate-hashes", "--no-header", "--no-annotate", "--no-config", "--quiet"]
+    compiled = subprocess.run(
+        [*command, *plain, "--upgrade", *options], check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT
+    )
+    target.write_text(_HEAD.format(contents=contents) + compiled.stdout)
 
 
 def main() -> None:
-    Path(FILE).write_text(locked())
+    """Lock the newest versions that pyproject.toml allows."""
+    project_file = ROOT / "pyproject.toml"
+    _compile(project_file, FILE, "What Koguma needs", ["--extra", "cp"])
+    with tempfile.NamedTemporaryFile("w", suffix=".in") as requirements:
+        requirements.write("\n".join(tomllib.loads(project_file.read_text())["build-system"]["requires"]))
+        requirements.flush()
+        _compile(Path(requirements.name), BUILD_FILE, "What builds Koguma's wheel", ["--constraint", FILE])
 
 
 if __name__ == "__main__":

@@ -256,7 +256,7 @@ def test_packages_are_complete(packages: list[Path]) -> None:
         assert depends <= {dependency.partition(" (")[0] for dependency in fields["Depends"].split(", ")}
         assert "localhost" not in fields["Maintainer"]
         assert " 1970-01-01 " not in listing
-        for name in ("copyright", "changelog.Debian.gz"):
+        for name in ("copyright", "changelog.Debian.gz", "sbom.cdx.json"):
             assert f"./usr/share/doc/{fields['Package']}/{name}\n" in listing
 
 

@@ -49,14 +49,27 @@ def test_the_command_is_one_that_the_package_installs() -> None:
 
 
 def test_the_python_is_one_that_is_supported() -> None:
-    (version,) = [value for name, _, value in (rest.partition("=") for rest in arguments("ARG")) if "PYTHON" in name]
+    versions = {match[1] for rest in arguments("FROM") if (match := re.match(r"python:([0-9.]+)-", rest))}
 
-    assert f"Programming Language :: Python :: {version}" in PROJECT["classifiers"]
+    assert len(versions) == 1
+    assert f"Programming Language :: Python :: {versions.pop()}" in PROJECT["classifiers"]
+
+
+def test_bases_are_named_by_digest() -> None:
+    assert all(re.search(r"@sha256:[0-9a-f]{64}( |$)", rest) for rest in arguments("FROM"))
+
+
+def test_packages_are_installed_with_hashes() -> None:
+    commands = [part.strip() for rest in arguments("RUN") for part in rest.split("&&")]
+    installs = [command for command in commands if "pip install" in command or "pip wheel" in command]
+
+    assert installs
+    assert all("--require-hashes" in command or "--no-deps" in command for command in installs)
 
 
 def test_every_port_that_is_listened_on_is_exposed() -> None:
     (exposed,) = arguments("EXPOSE")
-    defaults = [Settings.model_fields[name].default for name in ("ads_port", "http_port", "diagnostics_port")]
+    defaults = [Settings.model_fields[name].default for name in ("ads_port", "http_port", "https_port", "diagnostics_port")]
 
     assert sorted(map(int, exposed.split())) == sorted(defaults)
 

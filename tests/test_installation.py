@@ -5,17 +5,21 @@ See record 0081.
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
 
 from debian.installation import ROOT, interpreter, lay_out, needed, wheel
-from debian.lock import FILE
+from debian.lock import BUILD_FILE, FILE
 from tests.api.samples import dataplane
 from tests.support.control_plane import ControlPlane
 from tests.support.mesh import MESH
@@ -49,10 +53,39 @@ def test_the_extra_for_the_control_plane_has_the_others_in_it() -> None:
 
 
 def test_what_is_tested_is_what_is_locked() -> None:
-    lines = [line for line in FILE.read_text().splitlines() if not line.startswith("#")]
+    locked = dict(locks(FILE))
 
-    assert all(re.fullmatch(r"[a-z0-9-]+==[0-9][0-9a-z.+]*", line) for line in lines), "an address has no place here"
-    assert {f"{name}=={found.version}" for name, found in needed(["cp"]).items()} <= set(lines), "run: make lock"
+    assert {name: found.version for name, found in needed(["cp"]).items()}.items() <= locked.items(), "run: make lock"
+
+
+@pytest.mark.parametrize("file", [FILE, BUILD_FILE], ids=lambda file: file.name)
+def test_locks_have_hashes_and_no_addresses(file: Path) -> None:
+    assert dict(locks(file))
+    assert "://" not in file.read_text()
+
+
+def locks(file: Path) -> Iterator[tuple[str, str]]:
+    """The names and versions of a lock, each of which has a hash."""
+    joined = file.read_text().replace("\\\n", "")
+    for line in (line for line in joined.splitlines() if not line.startswith("#")):
+        match = re.fullmatch(r"([a-z0-9-]+)==([0-9][0-9a-z.+]*)( ; [^;]+?)?(\s+--hash=sha256:[0-9a-f]{64})+", line)
+        assert match is not None, line
+        yield match[1], match[2]
+
+
+def test_lock_of_the_page_has_hashes_and_no_addresses() -> None:
+    packages = json.loads((ROOT / "gui/package-lock.json").read_text())["packages"]
+
+    assert all("resolved" not in package for package in packages.values())
+    assert all("integrity" in package for name, package in packages.items() if name)
+
+
+def test_bill_of_materials_is_valid_and_complete() -> None:
+    made = subprocess.run([sys.executable, ROOT / "debian/sbom.py"], check=True, capture_output=True, text=True).stdout
+
+    names = {component["name"] for component in json.loads(made)["components"]}
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(made) is None
+    assert set(needed(["cp"])) <= names
 
 
 def test_it_tells_its_version_and_helps(base: Path) -> None:

@@ -48,6 +48,7 @@ from cp.api.resource_reader import ResourceReader
 from cp.api.resource_writer import ResourceWriter
 from cp.api.rollback import RollbackHandler
 from cp.api.rollouts import RolloutHandler
+from cp.api.safe_headers import SafeHeaders
 from cp.api.scraping import ScrapeHandler
 from cp.api.timeline import TimelineHandler
 from cp.api.tokens import TokenHandler
@@ -103,6 +104,7 @@ def _app(routes: Sequence[Route], collaborators: Collaborators) -> Starlette:
         routes=[guarded(route, collaborators.kinds, state.current, paths_of_proxies) for route in routes],
         exception_handlers={**_HANDLERS, Missing: _missing(collaborators.works.resources)},
         middleware=[
+            Middleware(SafeHeaders),
             Middleware(RequestMeter, metrics=collaborators.metrics),
             *([] if collaborators.traces is None else [Middleware(RequestTracer, traces=collaborators.traces)]),
             Middleware(_Faults),

@@ -111,3 +111,22 @@ def test_diagnostics_are_guarded_alike(api: Api, headers: dict[str, str], status
             return await client.get("/metrics", headers=headers)
 
     assert asyncio.run(exchange()).status_code == status
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("GET", "/meshes"), ("GET", "/nothing/there"), ("PUT", SLOW), ("GET", "/ready"), ("GET", "/metrics"), ("GET", "/gui")],
+)
+def test_every_answer_has_safe_headers(api: Api, method: str, path: str) -> None:
+    headers = api.request(method, path).headers
+
+    assert headers["x-content-type-options"] == "nosniff"
+    assert "frame-ancestors 'none'" in headers["content-security-policy"]
+    assert headers["referrer-policy"] == "no-referrer"
+    assert "cache-control" in headers
+
+
+def test_request_from_another_website_is_answered_with_safe_headers(api: Api) -> None:
+    answer = api.get("/meshes", headers={"origin": "http://evil.example"})
+
+    assert (answer.status_code, answer.headers["x-content-type-options"]) == (403, "nosniff")
