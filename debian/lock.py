@@ -18,7 +18,7 @@ from debian.installation import ROOT
 
 FILE: Final = ROOT / "constraints.txt"
 BUILD_FILE: Final = ROOT / "constraints-build.txt"
-_HEAD: Final = "# {contents}, with the versions and hashes with which this revision was tested. `make lock` writes it.\n"
+_HEAD: Final = "# {contents}: the versions and hashes with which this revision was tested. `make lock` writes it.\n"
 
 
 def _compile(source: Path, target: Path, contents: str, options: Sequence[str | Path]) -> None:

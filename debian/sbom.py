@@ -43,8 +43,7 @@ def _component(distribution: Distribution) -> dict[str, Any]:
 
 
 def _licenses(distribution: Distribution) -> Iterator[dict[str, Any]]:
-    expression = distribution.metadata.get("License-Expression")
-    if expression:
+    for expression in distribution.metadata.get_all("License-Expression") or ():
         yield {"expression": expression}
         return
     for classifier in distribution.metadata.get_all("Classifier") or ():

@@ -69,7 +69,9 @@ def test_packages_are_installed_with_hashes() -> None:
 
 def test_every_port_that_is_listened_on_is_exposed() -> None:
     (exposed,) = arguments("EXPOSE")
-    defaults = [Settings.model_fields[name].default for name in ("ads_port", "http_port", "https_port", "diagnostics_port")]
+    defaults = [
+        Settings.model_fields[name].default for name in ("ads_port", "http_port", "https_port", "diagnostics_port")
+    ]
 
     assert sorted(map(int, exposed.split())) == sorted(defaults)
 

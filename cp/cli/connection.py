@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 ADDRESS: Final = "http://localhost:5681"
 
+_UNREADABLE: Final = (KeyError, TypeError, AttributeError, IndexError, ValueError)
+
 Address = Annotated[
     str,
     typer.Option(
@@ -153,7 +155,12 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
         own = {option: value for option, value in options.items() if option not in of_connection}
         typed = frozenset(option for option in of_connection if _is_typed(invocation, option))
         given = ConnectionOptions(**{option: options[option] for option in of_connection}, typed=typed)
-        command(**own, **{name: ApiConnection(given.access)})
+        connection = ApiConnection(given.access)
+        try:
+            command(**own, **{name: connection})
+        except _UNREADABLE:  # an answer of an unknown form: a fault of ours, unless a foreign program answers
+            _must_not_be_foreign(connection)
+            raise
 
     parameters = [
         *(given for given in signature.parameters.values() if given.name != name),
@@ -163,6 +170,19 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     connected.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # PEP 362 has it
     connected.__annotations__ = {given.name: given.annotation for given in parameters}
     return connected
+
+
+def _must_not_be_foreign(connection: ApiConnection) -> None:
+    """Raise `NoControlPlane` if another program than a control plane answers."""
+    from cp.client.failures import NoControlPlane  # noqa: PLC0415  # hardly any command needs it
+
+    with connection.client() as client:
+        try:
+            client.must_be_control_plane()
+        except NoControlPlane:
+            raise
+        except Problem:
+            return  # nothing answers now, so the fault may be ours
 
 
 def _is_typed(invocation: typer.Context, option: str) -> bool:

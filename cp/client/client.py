@@ -16,6 +16,9 @@ from cp.client.http import HttpAnswer
 T = TypeVar("T")
 
 CREATED: Final = 201
+PRODUCTS: Final = frozenset({"Koguma", "Kuma", "Kong Mesh"})
+"""The programs with this HTTP API, by the name that each gives itself."""
+
 _REVISION: Final = "koguma-revision"
 _OWNER: Final = "koguma-owner"
 _SILENCE: Final = 30.0
@@ -52,6 +55,13 @@ class Client:
     def hosts(self) -> list[str]:
         """Where control planes are."""
         return self._calls.hosts
+
+    def must_be_control_plane(self) -> None:
+        """Raise `NoControlPlane` if another program answers at the address."""
+        path = "/"
+        about = self._calls.object_of(path, self._calls.send("GET", path), ("product", "version"))
+        if about["product"] not in PRODUCTS:
+            raise NoControlPlane(self.address, path, "is answered by another program")
 
     def get(self, path: str, **parameters: str | list[str]) -> Any:
         return self._calls.data_of(path, self._calls.send("GET", path, params=parameters))

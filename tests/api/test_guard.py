@@ -115,7 +115,14 @@ def test_diagnostics_are_guarded_alike(api: Api, headers: dict[str, str], status
 
 @pytest.mark.parametrize(
     ("method", "path"),
-    [("GET", "/meshes"), ("GET", "/nothing/there"), ("PUT", SLOW), ("GET", "/ready"), ("GET", "/metrics"), ("GET", "/gui")],
+    [
+        ("GET", "/meshes"),
+        ("GET", "/nothing/there"),
+        ("PUT", SLOW),
+        ("GET", "/ready"),
+        ("GET", "/metrics"),
+        ("GET", "/gui"),
+    ],
 )
 def test_every_answer_has_safe_headers(api: Api, method: str, path: str) -> None:
     headers = api.request(method, path).headers
