@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 from weakref import WeakValueDictionary
 
-from cp.rules.items import PolicyItem, recipe, shape_of
+from cp.rules.items import PolicyItem, recipe
 from cp.rules.merging import NOTHING, MergedConf, MergeOptions, Origin, merge_group, merge_groups, overlay
 
 _Items: TypeAlias = tuple[PolicyItem, ...]
@@ -55,7 +55,7 @@ class MergeCache:
         combined = self._of_groups.get((text, items))
         if combined is None:
             self.merged += 1
-            how = recipe(shape_of(items[0].policy)) if items else MergeOptions()
+            how = recipe(items[0].shape) if items else MergeOptions()
             conf = merge_group([item.layer for item in items], how, text)
             combined = self._of_groups[text, items] = CombinedConf(items, (conf,))
         return combined
@@ -69,5 +69,5 @@ class MergeCache:
 
 
 def _merge(items: Sequence[PolicyItem]) -> tuple[MergedConf, ...]:
-    how = recipe(shape_of(items[0].policy)) if items else MergeOptions()
+    how = recipe(items[0].shape) if items else MergeOptions()
     return merge_groups([item.layer for item in items], how)

@@ -14,7 +14,7 @@ from cp.model.hosts import ANY_HOST, common, covering
 from cp.resources.resource import Resource
 from cp.rules.build import PolicyRules
 from cp.rules.combined import CombinedConf
-from cp.rules.items import PolicyItem, items, recipe, shape_of, tags_of
+from cp.rules.items import PolicyItem, items, recipe, tags_of
 from cp.rules.merging import groups_of
 
 RoutesByHost = Mapping[str, CombinedConf]
@@ -82,7 +82,7 @@ def _by_pattern(policy: Resource) -> Mapping[str, list[PolicyItem]]:
 
 
 def _patterns(item: PolicyItem) -> Iterable[str]:
-    groups = groups_of(item.layer, recipe(shape_of(item.policy)))
+    groups = groups_of(item.layer, recipe(item.shape))
     return dict.fromkeys("" if pattern == ANY_HOST else pattern.lower() for pattern in groups)
 
 

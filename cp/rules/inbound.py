@@ -14,7 +14,7 @@ from cp.model.canonical import canonical_json
 from cp.model.remembered import remembered
 from cp.resources.resource import Resource
 from cp.rules.combined import CombinedConf, MergeCache
-from cp.rules.items import PolicyItem, items, shape_of
+from cp.rules.items import PolicyItem, items
 from cp.rules.matching import precedence
 from cp.rules.merging import Origin
 
@@ -72,7 +72,7 @@ class InboundRules:
     def for_some(self) -> tuple[ClientsConf, ...]:
         """What holds for some clients, the narrowest match first: of those that a client meets the first counts."""
         with_matches = [rule for rule in self.rules if rule.match is not None]
-        if with_matches and shape_of(with_matches[0].item.policy).fields_of_clients:
+        if with_matches and with_matches[0].item.shape.fields_of_clients:
             return tuple(self._merged(with_matches))
         return tuple(ClientsConf(rule.match or {}, rule.combined) for rule in with_matches)
 

@@ -83,7 +83,7 @@ class ItemIndex:
     def identities_named_in(self, policies: Collection[Resource], targets: TargetTables) -> AbstractSet[Identity]:
         """The existing resources and sections that items of these policies name."""
         by_key = (*self._by_identity.values(), *self._by_label.values())
-        named = (target for referring in by_key for item, target in referring if item.policy in policies)
+        named = (target for referring in by_key for item, target in referring if item.is_of(policies))
         return {identity for target in named for identity in _identities(targets, target)}
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
+from weakref import ReferenceType, ref
 
 from cp.model.names import Identity
 from cp.model.paths import step
@@ -25,9 +26,13 @@ Tags = frozenset[tuple[str, str]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PolicyItem:
-    """One item of a policy: the same object for as long as the policy does not change."""
+    """One item of a policy: the same object for as long as the policy does not change.
 
-    policy: Resource
+    The policy keeps its items, so an item refers to it weakly: an edited policy is freed at once, without the collector
+    of garbage, which looks at old objects seldom.
+    """
+
+    reference_to_policy: ReferenceType[Resource]
     index: int
     target: TargetRef
     layer: Layer
@@ -37,11 +42,27 @@ class PolicyItem:
     See docs/concepts/matching-and-merging.md#who-wins.
     """
 
+    order_at_gateway: Strength
+    """The same at a listener of a gateway: there the tags of a target count before names (record 0068)."""
+
+    shape: PolicyShape
     matches: tuple[Mapping[str, Any], ...] = ()
     """The connections that an item of `rules` is for; empty for all connections and for other items."""
 
     for_whole: PolicyItem | None = None
     """The same item at the level of services, for services without the port in an old name (`a_ns_svc_8080`)."""
+
+    @property
+    def policy(self) -> Resource:
+        """The policy, which a World or rules have to keep. Raises `ReferenceError` if none does."""
+        policy = self.reference_to_policy()
+        if policy is None:
+            raise ReferenceError(f"nothing keeps {self.origin.policy}, the policy of this item")
+        return policy
+
+    def is_of(self, policies: Container[Resource]) -> bool:
+        """Return True if the policy is one of these."""
+        return self.reference_to_policy() in policies
 
     @property
     def origin(self) -> Origin:
@@ -118,7 +139,10 @@ def _item(policy: Resource, data: Conf, place: ItemPlace) -> PolicyItem:
     conf = shape_of(policy).conf_of(data)
     layer = Layer(conf, origin, _path_of_conf(data, conf, place.path), data)
     matches = tuple(data.get("matches") or ()) if place.part == "rules" else ()
-    made = PolicyItem(policy, place.index, target, layer, _order(policy, target, place.index), matches)
+    order = _order(policy, target, place.index)
+    made = PolicyItem(
+        ref(policy), place.index, target, layer, order, _order_at_gateway(policy, order), shape_of(policy), matches
+    )
     if level != "section" or target.section_name:
         return made
     whole = replace(layer, origin=replace(origin, level="service"))
@@ -143,11 +167,10 @@ def _level(policy: Resource, target: TargetRef) -> str:
     return "section" if target.section_name or (old is not None and old[3]) else "service"
 
 
-def order_at_gateway(item: PolicyItem) -> Strength:
-    """The order of items at a listener of a gateway: there the tags of a target count before names (record 0068)."""
-    top = top_of(item.policy)
-    first = attributes(item.policy, top)
-    return (*first, -gateway_tags(top), *item.order[len(first) :])
+def _order_at_gateway(policy: Resource, order: Strength) -> Strength:
+    top = top_of(policy)
+    first = attributes(policy, top)
+    return (*first, -gateway_tags(top), *order[len(first) :])
 
 
 def _order(policy: Resource, target: TargetRef, index: int) -> Strength:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 
 from cp.model.names import Identity
 from cp.model.remembered import remembered
@@ -14,7 +15,7 @@ from cp.resources.resource import Resource
 from cp.resources.targets import HTTP_ROUTE, ROUTE_KINDS
 from cp.rules.combined import CombinedConf, MergeCache
 from cp.rules.item_index import ItemIndex, names_route_at_top
-from cp.rules.items import PolicyItem, items, order_at_gateway
+from cp.rules.items import PolicyItem, items
 from cp.rules.matching import routes_at_top
 from cp.rules.targets import TargetTables
 
@@ -57,9 +58,7 @@ class ToRules:
         resource = self._targets.find(identity)
         if resource is None:
             return of_mesh
-        own = [
-            (item, section) for item, section in self._item_index.items_for(resource) if item.policy in self._policies
-        ]
+        own = [(item, section) for item, section in self._item_index.items_for(resource) if item.is_of(self._policies)]
         section = identity.section
         if section and any(of == section for _, of in own):
             return self._rule(identity, tuple(item for item, of in own if of in {"", section}))
@@ -102,12 +101,12 @@ class ToRules:
 
     @remembered
     def _of_mesh(self) -> tuple[PolicyItem, ...]:
-        return self._ordered(item for item in self._item_index.of_mesh if item.policy in self._policies)
+        return self._ordered(item for item in self._item_index.of_mesh if item.is_of(self._policies))
 
     def take_over(self, rules_before: ToRules) -> None:
         """Keep the merges of an earlier World. The items for the mesh must be the same there."""
         for own, combined in rules_before._combined.copy().items():  # threads may still ask those before
-            if all(item.policy in self._policies for item in own):
+            if all(item.is_of(self._policies) for item in own):
                 self._combined[own] = combined
 
     def _rule(self, identity: Identity, own: tuple[PolicyItem, ...]) -> ResourceRule:
@@ -119,7 +118,7 @@ class ToRules:
     def _ordered(self, policy_items: Iterable[PolicyItem]) -> tuple[PolicyItem, ...]:
         """Items from the weakest to the strongest."""
         if self._at_gateway:
-            return tuple(sorted(policy_items, key=order_at_gateway, reverse=True))
+            return tuple(sorted(policy_items, key=attrgetter("order_at_gateway"), reverse=True))
         return tuple(sorted(policy_items, key=self._item_index.rank.__getitem__))
 
 

@@ -1,0 +1,55 @@
+"""Resources that an edit replaces are freed at once, without the collector of garbage, which seldom runs."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from weakref import ref
+
+import pytest
+
+from cp.model.document import Document
+from cp.policies import kinds
+from cp.resources.world import World
+from cp.translate.compiler import Compiler
+from tests.golden import Case, cases
+from tests.snapshots import Question, policies
+
+STRIDE = 5
+
+
+@contextmanager
+def without_collector() -> Iterator[None]:
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def relabelled(document: Document, number: int) -> Document:
+    labels = {**(document.data.get("labels") or {}), "edited": f"{number}-times"}
+    return Document(document.key, {**document.data, "labels": labels}, document.source)
+
+
+@pytest.mark.parametrize("case", [*cases("policies"), *cases("legacy"), *cases("proxies")][::STRIDE])
+def test_edited_resource_is_freed_without_the_collector(case: Case) -> None:
+    question, compiler = Question.of(case), Compiler(policies())
+    world = World.of(question.documents, kinds(policies()))
+
+    def compile_all() -> None:
+        for dataplane in world.table("Dataplane", question.mesh):
+            compiler.proxy(world, dataplane)
+
+    compile_all()
+    first = [
+        ref(resource) for resource in map(world.get, [document.key for document in question.documents]) if resource
+    ]
+    with without_collector():
+        for number, document in enumerate(question.documents * 3):  # some keep the version before
+            world = world.next({document.key: relabelled(document, number)}, world.revision + 1, ())
+            compile_all()
+        kept = [resource() for resource in first]
+
+    assert [resource for resource in kept if resource is not None] == []
