@@ -70,6 +70,11 @@ class MeshGateway(Schema, frozen=True):
         return (self.conf.listeners if self.conf else None) or []
 
 
+def carries(tags: Mapping[str, str], selector: Mapping[str, str] | None) -> bool:
+    """True if tags have all that a selector requires; `*` matches any value. An empty selector always matches."""
+    return all(name in tags and value in {tags[name], "*"} for name, value in (selector or {}).items())
+
+
 def validate(gateway: MeshGateway, _meta: DocumentMeta) -> Iterator[Violation]:
     yield from must_be_set("selectors", gateway.selectors, f"select gateways by their `{SERVICE_TAG}`")
     is_cross_mesh = any(listener.cross_mesh for listener in gateway.listeners)

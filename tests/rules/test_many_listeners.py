@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.policies import discover, kinds
+from cp.resources.gateway import carries
 from cp.resources.world import World
 from cp.rules.build import build
 from cp.rules.matching import match
-from cp.rules.matching.profile import ListenersByTags, carries, listener_tags, listeners, profile
+from cp.rules.matching.profile import ListenersByTags, listener_tags, listeners, profile
 from tests.growth import MOST, growth
 
 TAGS = st.dictionaries(st.sampled_from("abc"), st.sampled_from("xy"), max_size=3)

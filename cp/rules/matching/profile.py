@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from cp.resources.client import is_grpc_client
+from cp.resources.gateway import carries
 from cp.resources.labels import ZONE, ZONE_LABEL, zone_of
 from cp.resources.resource import Resource
 from cp.resources.world import World
@@ -163,11 +164,6 @@ def _section(section: Mapping[str, Any], zone: str) -> ProfileSection:
 def _tags(tags: Mapping[str, str] | None, zone: str) -> Tags:
     """The tags with the zone, which Kuma's control plane adds where it is not written."""
     return tuple(sorted({ZONE_LABEL: zone, **(tags or {})}.items()))
-
-
-def carries(tags: Mapping[str, str], selector: Mapping[str, str] | None) -> bool:
-    """Whether tags have all that a selector asks for; `*` asks for any value. An empty selector is always met."""
-    return all(name in tags and value in {tags[name], "*"} for name, value in (selector or {}).items())
 
 
 def gateway_of(world: World, dataplane: Resource) -> Resource | None:

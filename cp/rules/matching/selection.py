@@ -12,6 +12,7 @@ from typing import Final
 from cp.model.names import Identity
 from cp.model.target import TargetRef
 from cp.resources.dataplane import SERVICE_TAG
+from cp.resources.gateway import carries
 from cp.resources.resource import EFFECT_LABEL, Resource
 from cp.resources.targets import HTTP_ROUTE
 from cp.resources.world import Table, World
@@ -21,7 +22,6 @@ from cp.rules.matching.profile import (
     DataplaneSignature,
     ListenersByTags,
     ProfileSection,
-    carries,
 )
 
 _IN_OWN_NAMESPACE: Final = frozenset({"consumer", "workload-owner"})
