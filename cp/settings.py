@@ -460,6 +460,13 @@ class Settings(BaseSettings):
         description="A file with rights: who may read and write which kinds in which meshes. It is read again when it "
         "changes and on SIGHUP. It takes the place of the lists below, but for the administrators if it names none.",
     )
+    access_unnamed: Literal["deny", "warn"] = Field(
+        default="deny",
+        validation_alias="KOGUMA_ACCESS_UNNAMED",
+        description="Whether a right that names no `kinds` covers writes that have to be named since record 0096, for "
+        "an upgrade: `deny`, or `warn`, which allows and logs them as `access.tolerated`. With `warn`, proxies also "
+        "receive keys of MeshGateways by tokens that name no service.",
+    )
     admin_users: str = _access_list("ADMIN_RESOURCES_USERS", "Users that may do everything", ADMIN)
     admin_groups: str = _access_list("ADMIN_RESOURCES_GROUPS", "Groups that may do everything", ADMIN)
     dataplane_token_users: str = _access_list("GENERATE_DP_TOKEN_USERS", "Users that may make tokens of proxies", ADMIN)
@@ -622,6 +629,10 @@ class Settings(BaseSettings):
     @property
     def serves_proxies_over_tls(self) -> bool:
         return self.ads_tls == "on" or (self.ads_tls == "auto" and not is_loopback(self.bind))
+
+    @property
+    def tolerates_unnamed_rights(self) -> bool:
+        return self.access_unnamed == "warn"
 
     @property
     def asks_proxies_for_tokens(self) -> bool:

@@ -67,6 +67,16 @@ _GROUP_READS: Final = """\
 """
 """There may be a key in the settings, so only root and the control plane read them."""
 
+_RESTART: Final = """\
+if [ -n "$2" ]; then
+      rights=$(koguma access check --strict --config /etc/koguma/koguma.yaml 2>/dev/null) || [ -z "$rights" ] || {
+        echo "koguma-cp: some rights cover less in this version than in earlier ones:" >&2
+        echo "$rights" >&2
+      }
+      systemctl try-restart koguma.service
+    fi"""
+"""The rights are checked before the restart, so that nobody loses one without a word."""
+
 _REMOVE: Final = """\
 #!/bin/sh
 set -e
@@ -149,7 +159,7 @@ CONTROL_PLANE: Final = DebianPackage(
     users="koguma",
     units="koguma.service",
     depends="koguma (= {version})",
-    restart='[ -z "$2" ] || systemctl try-restart koguma.service',
+    restart=_RESTART,
     configure=_GROUP_READS,
 )
 

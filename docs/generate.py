@@ -1,4 +1,4 @@
-"""Writes the generated sections of docs/reference: `make docs`. What stands around them is written by hand.
+"""Writes the generated sections of the documentation: `make docs`. The text around them is written by hand.
 
 A section stands between `<!-- generated: NAME -->` and `<!-- end -->`.
 """
@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import typer
 
+from cp.access.powers import POWERS, Harm, Power
 from cp.cli.answers import ANSWERS, NO_ANSWER, CommandAnswer
 from cp.cli.commands import COMMANDS
 from cp.cli.examples import example_lines
@@ -27,6 +28,7 @@ from cp.resources.world import World
 from cp.settings import table
 
 REFERENCE: Final = Path(__file__).resolve().parent / "reference"
+CONCEPTS: Final = REFERENCE.parent / "concepts"
 MONITORING: Final = REFERENCE.parent / "monitoring"
 CASES: Final = REFERENCE.parents[1] / "tests" / "cases" / "lint"
 
@@ -102,6 +104,30 @@ def _rows(capabilities: Iterable[MissingCapability]) -> Iterator[str]:
         yield f"| {kinds_} | {field} | {row.sentence} | {row.hint} |"
 
 
+def powers() -> Iterator[str]:
+    """Yield a table of the worst that each right to write lets its holder do, for each sort of harm."""
+    for harm in Harm:
+        yield f"**{harm.value[0].upper()}{harm.value[1:]}**"
+        yield ""
+        yield "| Kind | Field | Its writer | The right that it takes |"
+        yield "|---|---|---|---|"
+        alike: dict[tuple[str, str, str], list[str]] = {}
+        for power in POWERS:
+            if power.harm is harm:
+                row = (_field(power), power.worst, power.grant.value)
+                alike.setdefault(row, []).append(power.kind)
+        for (field, worst, grant), named in alike.items():
+            yield f"| {', '.join(named)} | {field} | {worst} | {grant} |"
+        yield ""
+
+
+def _field(power: Power) -> str:
+    if power.part is None:
+        has_others = any(other.kind == power.kind and other.part is not None for other in POWERS)
+        return "all others" if has_others else "all"
+    return f"`{power.part.field}` {power.part.but}".strip()
+
+
 SECTIONS: Final[Mapping[str, Callable[[], Iterator[str]]]] = {
     "settings": settings,
     "commands": commands,
@@ -109,6 +135,7 @@ SECTIONS: Final[Mapping[str, Callable[[], Iterator[str]]]] = {
     "findings": findings,
     "not_enforced": not_enforced,
     "only_with_mtls": only_with_mtls,
+    "powers": powers,
 }
 
 
@@ -123,7 +150,7 @@ def written(page: str) -> str:
 
 
 def pages() -> list[Path]:
-    return sorted(REFERENCE.glob("*.md"))
+    return [CONCEPTS / "threat-model.md", *sorted(REFERENCE.glob("*.md"))]
 
 
 def _example(code: str) -> Iterator[str]:

@@ -180,6 +180,72 @@ def test_a_file_is_read_when_it_is_another_one_and_told_once_if_it_is_bad(tmp_pa
     assert (len(keeper.rights.rights), keeper.findings) == (1, ())
 
 
+UNNAMED: Final = "rights: [{groups: [team], may: [write], meshes: [default]}]\n"
+
+
+def test_rights_without_kinds_are_reported_while_they_are_tolerated(tmp_path: Path) -> None:
+    file = tmp_path / "access.yaml"
+    file.write_text(UNNAMED)
+    told = {}
+    for unnamed in ("deny", "warn"):
+        keeper = access_keeper.AccessKeeper(load(access_file=file, access_unnamed=unnamed), ("MeshTimeout",))
+        with structlog.testing.capture_logs() as logs:
+            keeper.warn()
+        codes = [(finding.code, finding.line) for finding in keeper.findings]
+        told[unnamed] = (keeper.rights.tolerates_unnamed, codes, [(line["event"], line["log_level"]) for line in logs])
+
+    assert told == {
+        "deny": (False, [], [("access.unnamed", "info")]),
+        "warn": (True, [("unnamed-rights", 1)], [("setting", "warning")]),
+    }
+
+
+GATEWAY: Final = {
+    "type": "MeshGateway",
+    "mesh": "default",
+    "name": "edge",
+    "selectors": [{"match": {"kuma.io/service": "edge"}}],
+    "conf": {
+        "listeners": [
+            {"port": 443, "protocol": "HTTPS", "tls": {"mode": "TERMINATE", "certificates": [{"secret": "tls-key"}]}}
+        ]
+    },
+}
+PATCH: Final = {
+    "type": "MeshProxyPatch",
+    "mesh": "default",
+    "name": "p",
+    "spec": {
+        "targetRef": {"kind": "Mesh"},
+        "default": {"appendModifications": [{"cluster": {"operation": "Remove"}}]},
+    },
+}
+
+
+@pytest.mark.parametrize(("unnamed", "status"), [("deny", 403), ("warn", 201)])
+def test_a_team_s_right_is_worth_traffic_and_not_the_machines_of_proxies(
+    tmp_path: Path, unnamed: str, status: int
+) -> None:
+    file = tmp_path / "access.yaml"
+    file.write_text(UNNAMED)
+
+    async def scene() -> None:
+        options = settings(tmp_path, access_file=file, access_unnamed=unnamed)
+        async with control_plane(options) as running:
+            await with_keys(running)
+            async with over_tls(tmp_path, running, "team") as team, over_tls(tmp_path, running) as admin:
+                (await admin.put("/meshes/default/meshgateways/edge", json=GATEWAY)).raise_for_status()
+                assert (await team.put(SLOW, json=timeout())).status_code == 201
+                assert (await team.put("/meshes/default/meshproxypatches/p", json=PATCH)).status_code == status
+                mine = {**GATEWAY, "selectors": [{"match": {"kuma.io/service": "mine"}}]}
+                changed = await team.put("/meshes/default/meshgateways/edge", json=mine)
+                assert changed.status_code == (200 if unnamed == "warn" else 403)
+                warnings = (await admin.get("/_lint")).json()["findings"]
+                assert ("unnamed-rights" in {each["code"] for each in warnings}) is (unnamed == "warn")
+
+    played(scene)
+
+
 @pytest.mark.parametrize(
     ("content", "mode", "told"),
     [

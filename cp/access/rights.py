@@ -14,6 +14,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
+from cp.access.powers import NAMED_BEFORE, NAMED_KINDS, worst_of
 from cp.model.wording import few
 
 ADMIN: Final = "mesh-system:admin"
@@ -44,8 +45,8 @@ WITHOUT_MESH: Final = frozenset({CONTROL_PLANE, METRICS, USER_TOKEN, ZONE_TOKEN}
 BY_NAME: Final = frozenset({"Secret", "GlobalSecret", DATAPLANE_TOKEN, USER_TOKEN, ZONE_TOKEN})
 """Kinds of which a right has to name each: one that names no kinds is for all others."""
 
-BY_NAME_TO_WRITE: Final = BY_NAME | {"MeshTrust", "MeshIdentity"}
-"""The same for rights to write. Whoever writes these says whom proxies trust, or who signs; everybody may read it."""
+BY_NAME_TO_WRITE: Final = BY_NAME | NAMED_KINDS
+"""The same for rights to write: their writers have more power over proxies than all others (`cp.access.powers`)."""
 
 _MESH: Final = "Mesh"
 _SHOWN: Final = 10
@@ -92,6 +93,8 @@ class AccessRequest:
     verb: Verb
     kind: str
     mesh: str = ""
+    is_by_name: bool = False
+    """True if only a right that names the kind will do."""
 
     def __str__(self) -> str:
         return f"{self.verb} {self.kind} in mesh `{self.mesh}`" if self.mesh else f"{self.verb} {self.kind}"
@@ -100,6 +103,11 @@ class AccessRequest:
 def of_resource(verb: Verb, kind: str, mesh: str, name: str) -> AccessRequest:
     """The permission that a resource takes. A Mesh counts as being in itself, so a right for a mesh covers it."""
     return AccessRequest(verb, kind, name if kind == _MESH else mesh)
+
+
+def by_name(verb: Verb) -> frozenset[str]:
+    """Return the kinds that a right has to name."""
+    return BY_NAME_TO_WRITE if verb is Verb.WRITE else BY_NAME
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +128,18 @@ class AccessRight:
     place: str = ""
     """The file and line, or the setting, that grants it."""
 
-    def covers(self, verb: Verb, kind: str, mesh: str | None) -> bool:
-        """Whether it grants something in a mesh or, if that is None, in some mesh."""
-        by_name = BY_NAME_TO_WRITE if verb is Verb.WRITE else BY_NAME
-        is_for_kind = kind not in by_name if self.kinds is None else kind in self.kinds
-        return verb in self.verbs and is_for_kind and kind not in self.but and self.is_in(mesh)
+    def covers(self, wanted: AccessRequest, mesh: str | None) -> bool:
+        """True if it grants something in a mesh or, if that is None, in some mesh."""
+        needs_name = wanted.is_by_name or wanted.kind in by_name(wanted.verb)
+        return self._is_for(wanted, mesh, includes_unnamed=not needs_name)
+
+    def covered_before(self, wanted: AccessRequest, mesh: str | None) -> bool:
+        """True if it granted something when only `NAMED_BEFORE` had to be named."""
+        return self._is_for(wanted, mesh, includes_unnamed=wanted.kind not in NAMED_BEFORE)
+
+    def _is_for(self, wanted: AccessRequest, mesh: str | None, *, includes_unnamed: bool) -> bool:
+        is_for_kind = includes_unnamed if self.kinds is None else wanted.kind in self.kinds
+        return wanted.verb in self.verbs and is_for_kind and wanted.kind not in self.but and self.is_in(mesh)
 
     def is_in(self, mesh: str | None) -> bool:
         """Whether it is for a mesh or, if that is None, for some mesh."""
@@ -137,21 +152,29 @@ class AccessDecision:
 
     allowed: bool
     because: str
+    is_tolerated: bool = False
+    """True if it is allowed only because rights that name no kinds still count as before (`KOGUMA_ACCESS_UNNAMED`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """All rights that are in force."""
+    """All rights that are in effect."""
 
     administrators: Subjects
     rights: tuple[AccessRight, ...] = field(default=())
+    tolerates_unnamed: bool = False
+    """True if rights that name no kinds still cover what has to be named since record 0096."""
 
     def is_administrator(self, user: User) -> bool:
         return self.administrators.include(user)
 
     def may(self, user: User, verb: Verb, kind: str, mesh: str = "") -> AccessDecision:
         """Whether a user may do something in a mesh or, with an empty mesh, to what belongs to none."""
-        return self._decision(user, AccessRequest(verb, kind, mesh), mesh)
+        return self.decision(user, AccessRequest(verb, kind, mesh))
+
+    def decision(self, user: User, wanted: AccessRequest) -> AccessDecision:
+        """Return whether a user may do something, and why."""
+        return self._decision(user, wanted, wanted.mesh)
 
     def may_somewhere(self, user: User, verb: Verb, kind: str) -> AccessDecision:
         """Whether a user may do something in at least one mesh."""
@@ -171,10 +194,24 @@ class Rights:
         if self.is_administrator(user):
             return AccessDecision(allowed=True, because=f"{user} is an administrator")
         for right in self.rights:
-            if right.subjects.include(user) and right.covers(wanted.verb, wanted.kind, mesh):
+            if right.subjects.include(user) and right.covers(wanted, mesh):
                 return AccessDecision(allowed=True, because=f"{right.place or 'a right'} lets {user} {wanted}")
         where = " in any mesh" if mesh is None and wanted.kind not in WITHOUT_MESH else ""
-        return AccessDecision(allowed=False, because=f"{user} may not {wanted}{where}")
+        unnamed = self._unnamed(user, wanted, mesh)
+        return AccessDecision(
+            allowed=self.tolerates_unnamed and bool(unnamed),
+            because=f"{user} may not {wanted}{where}{unnamed}",
+            is_tolerated=self.tolerates_unnamed and bool(unnamed),
+        )
+
+    def _unnamed(self, user: User, wanted: AccessRequest, mesh: str | None) -> str:
+        """Say which right does not cover something because it names no kinds; empty if none would."""
+        for right in self.rights:
+            if right.subjects.include(user) and right.covered_before(wanted, mesh):
+                power = None if wanted.is_by_name else worst_of(wanted.kind)
+                worst = "" if power is None else f" (a writer of {power.kind} can {power.harm.value})"
+                return f", as {right.place or 'the right'} names no `kinds`{worst}"
+        return ""
 
 
 EVERYBODY_IS_ADMINISTRATOR: Final = Rights(Subjects(groups=frozenset({ADMIN, AUTHENTICATED, UNAUTHENTICATED})))

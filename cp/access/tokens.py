@@ -16,7 +16,7 @@ from jwt import InvalidTokenError, api_jws
 
 from cp.access.keys import KeyRing, Purpose
 from cp.model.names import Key
-from cp.resources.dataplane import Dataplane
+from cp.resources.dataplane import SERVICE_TAG, Dataplane
 from cp.resources.labels import WORKLOAD_LABEL
 from cp.resources.resource import Resource
 
@@ -122,12 +122,18 @@ def calling_instance(token: str, audience: str, keys: KeyRing, now: float) -> st
 
 
 def must_admit(
-    claims: DataplaneClaims, key: Key, dataplane: Resource | None, *, is_named_by_workload: bool = False
+    claims: DataplaneClaims,
+    key: Key,
+    dataplane: Resource | None,
+    *,
+    is_named_by_workload: bool = False,
+    new_sender: str = "",
 ) -> None:
     """Check that a token is good for the proxy of this name, with the Dataplane that it has. Raises `TokenRefused`.
 
     The identity of a proxy may be made of its label `kuma.io/workload` (`is_named_by_workload`). Then the token must
-    name the workload too, or its holder could choose whom it is.
+    name the workload too, or its holder could choose whom it is. A Dataplane with which the proxy would newly receive
+    the keys of a MeshGateway (`new_sender`) takes a token that names its service, for the same reason.
     """
     if claims.mesh != key.mesh:
         raise TokenRefused(f"it is for the mesh `{claims.mesh}`, and the proxy is in `{key.mesh}`")
@@ -138,6 +144,11 @@ def must_admit(
         raise TokenRefused(f"it is for a proxy of type {wanted_type}, and this is of type {proxy_type}")
     _check_tags(claims, dataplane)
     _check_workload(claims, dataplane, is_named_by_workload=is_named_by_workload)
+    if new_sender and SERVICE_TAG not in claims.tags:
+        raise TokenRefused(
+            f"it names no `{SERVICE_TAG}`, and the proxy would receive the keys of MeshGateway {new_sender}; generate "
+            f"one with --tag {SERVICE_TAG}=…"
+        )
 
 
 def _check_tags(claims: DataplaneClaims, dataplane: Resource | None) -> None:

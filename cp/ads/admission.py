@@ -16,6 +16,7 @@ from typing import Final
 import grpc
 
 from cp.access.keys import KeyRing, OfflineKeys
+from cp.access.receivers import new_sender
 from cp.access.tokens import DataplaneClaims, TokenRefused, dataplane_claims, must_admit
 from cp.ads.session.messages import Node
 from cp.identity.workloads import is_named_by_workload
@@ -59,11 +60,14 @@ def without_scheme(text: str) -> str:
     return (text[len(_BEARER) :] if has_scheme else text).strip()
 
 
-def must_be_for(claims: DataplaneClaims, key: Key, dataplane: Resource | None, world: World) -> None:
+def must_be_for(
+    claims: DataplaneClaims, key: Key, dataplane: Resource | None, world: World, *, tolerates_unnamed: bool = False
+) -> None:
     """Check that a token is good for a proxy with this Dataplane. Raises `NotAdmitted`."""
     chooses = dataplane is not None and is_named_by_workload(world, dataplane)
+    sender = "" if tolerates_unnamed else new_sender(world, dataplane)
     try:
-        must_admit(claims, key, dataplane, is_named_by_workload=chooses)
+        must_admit(claims, key, dataplane, is_named_by_workload=chooses, new_sender=sender)
     except TokenRefused as refused:
         reason = f"the token is not for this proxy: {refused.reason}"
         raise NotAdmitted(grpc.StatusCode.PERMISSION_DENIED, "forbidden", reason) from None
@@ -83,8 +87,11 @@ class Doorkeeper:
         loaded: Callable[[], Awaitable[object]],
         clock: Callable[[], float],
         offline: OfflineKeys | None = None,
+        *,
+        tolerates_unnamed: bool = False,
     ) -> None:
         """`loaded` waits until there is a World: before that there are no keys."""
+        self.tolerates_unnamed = tolerates_unnamed
         self.world = world
         self.loaded = loaded
         self.clock = clock
@@ -105,7 +112,7 @@ class Doorkeeper:
         key = dataplane_key(node.id)
         text = str(node.metadata.get(RESOURCE, ""))
         brought = None
-        if self.world().get(key) is None and text and _asks_for_dataplane(claims):
+        if self.world().get(key) is None and text:
             brought = await asyncio.to_thread(brought_dataplane, text, key, self.world().kinds)
         return Admission(self, token, claims, key, brought)
 
@@ -151,7 +158,8 @@ class Admission:
         self._facts = self._facts_in(self._world)
         self.claims = self._doorkeeper.claims(self._token)
         _, dataplane, _ = self._facts
-        must_be_for(self.claims, self._key, dataplane or self._brought, self._world)
+        tolerates = self._doorkeeper.tolerates_unnamed
+        must_be_for(self.claims, self._key, dataplane or self._brought, self._world, tolerates_unnamed=tolerates)
 
     def _facts_in(self, world: World) -> tuple[Table, Resource | None, Table]:
         """Tables and resources compare by identity: those in which nothing changed are the same object."""
@@ -161,7 +169,3 @@ class Admission:
 
 def _unknown(reason: str) -> NotAdmitted:
     return NotAdmitted(grpc.StatusCode.UNAUTHENTICATED, "unauthenticated", reason)
-
-
-def _asks_for_dataplane(claims: DataplaneClaims) -> bool:
-    return bool(claims.tags or claims.workload)

@@ -18,7 +18,6 @@ import structlog
 from starlette.requests import Request
 from starlette.responses import Response
 
-from cp.access.rights import AccessDecision
 from cp.api.attempts import attempted
 from cp.api.body import decoded, must_be_few, place_of, text_of
 from cp.api.caller import caller_of, logged_names
@@ -27,10 +26,10 @@ from cp.api.collaborators import Collaborators
 from cp.api.errors import TOLD, ApiError, bad_request, invalid
 from cp.api.near import instead
 from cp.api.planning import Planner, is_dry_run
+from cp.api.powers import WriteRights, document_changes
 from cp.api.pruning import Leftovers, leftovers, managed_elsewhere, must_be_manager, released
 from cp.api.rollout_orders import RolloutOrder, RolloutScope, RolloutTerms, rollout_put
 from cp.api.rollouts_ended import ended_by_write
-from cp.api.sources import decisions_on_sources
 from cp.api.writes import (
     REVISION_HEADER,
     derived_from,
@@ -125,13 +124,11 @@ class ApplyHandler:
         stored_by_key = await work.do(
             request, lambda checkpoint: {item.document.key: item for item in checked(stored, checkpoint)}
         )
-        await work.do(
-            request, lambda _: caller_of(request).must(self._on_sources(request, order.report.documents, stored_by_key))
-        )
         report = await work.do(request, lambda _: self._checked(order, stored_by_key))
+        left = await work.do(request, lambda _: _leftovers(request, order, stored_by_key, report.documents))
+        await work.do(request, lambda _: self._must_change(request, report.documents, left, stored_by_key))
         report = await self._with_roots_judged(request, await self._with_mtls_judged(report))
         report = await self._with_closed_meshes(request, report)
-        left = await work.do(request, lambda _: _leftovers(request, order, stored_by_key, report.documents))
         writes: Iterable[Put | Delete] = chain(self._writes(report.documents, stored_by_key), left.writes)
         plan = await self._look_ahead(request, writes, stored_by_key, is_dry=is_dry)
         world = None if order.rollout is not None else self._api.state.loaded_world  # before the write
@@ -223,13 +220,14 @@ class ApplyHandler:
         warnings = await closed_by_write(self._api, request, report.documents)
         return replace(report, findings=(*report.findings, *warnings))
 
-    def _on_sources(
-        self, request: Request, documents: Sequence[Document], stored_by_key: Mapping[Key, Stored]
-    ) -> Iterator[AccessDecision]:
-        for document in documents:
-            before = stored_by_key.get(document.key)
-            known = None if before is None else before.document
-            yield from decisions_on_sources(caller_of(request), self._api.kinds, document, known)
+    def _must_change(
+        self, request: Request, documents: Sequence[Document], left: Leftovers, stored_by_key: Mapping[Key, Stored]
+    ) -> None:
+        """Check the rights that writes take beyond those to the kinds. Raises `ApiError`."""
+        changes = document_changes([*map(Put, documents), *left.writes], stored_by_key)
+        gateways = chain((stored.document for stored in stored_by_key.values()), documents)
+        caller = caller_of(request)
+        caller.must(WriteRights(caller, self._api.kinds, gateways).decisions(changes))
 
     def _order(self, text: str, checkpoint: Checkpoint) -> ApplyOrder:
         wanted = _wanted(text)

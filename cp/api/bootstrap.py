@@ -23,6 +23,7 @@ from cp.api.caller import caller_of
 from cp.api.collaborators import Collaborators
 from cp.api.errors import BAD_REQUEST, CHALLENGE, FORBIDDEN, NOT_FOUND, TOLD, UNAUTHORIZED, ApiError, RequestFault
 from cp.api.near import Missing, instead, not_found
+from cp.api.powers import ChangedDocument, WriteRights
 from cp.api.writes import must_be_writable
 from cp.model.document import Document
 from cp.model.names import Key
@@ -62,6 +63,8 @@ class BootstrapHandler:
     async def __call__(self, request: Request) -> Response:
         text, work = await text_of(request, self._api.body_limit, _LARGEST), self._api.works.documents
         wanted = with_run(await work.do(request, lambda _: bootstrap_request(text)))
+        if self._is_for_users:
+            caller_of(request).must_write_keys([wanted.key])
         claims = await self._claims(request, wanted)
         host, control_plane = self._control_plane(request, wanted)
         await self._mesh_there(request, wanted.mesh, tells_names=claims is None)
@@ -162,6 +165,8 @@ class BootstrapHandler:
             documents += [stored.document] if stored is not None else []
             world = await self._api.state.current()
             await self._api.works.documents.do(request, lambda _: self._must_admit(claims, wanted, documents, world))
+        if brought is not None and self._is_for_users:
+            await self._must_register(request, ChangedDocument(None if stored is None else stored.document, brought))
         if brought is not None:
             return await self._register(request, brought, stored, wanted.owner)
         if stored is None:
@@ -171,6 +176,16 @@ class BootstrapHandler:
         await self._runs(stored, wanted.owner, caller_of(request).author(BOOTSTRAP_WAY))
         return stored.document
 
+    @property
+    def _is_for_users(self) -> bool:
+        """True if the rights of a user decide who may ask, and no token of a proxy."""
+        return not self._api.paths_of_proxies
+
+    async def _must_register(self, request: Request, change: ChangedDocument) -> None:
+        world, caller = await self._api.state.current(), caller_of(request)
+        gateways = (gateway.document for gateway in world.table("MeshGateway", change.key.mesh))
+        caller.must(WriteRights(caller, self._api.kinds, gateways).decisions([change]))
+
     async def _dataplane_names(self, request: Request, mesh: str) -> Iterable[str]:
         contents = await self._api.contents(request)
         keys = (stored.document.key for stored in contents.stored)
@@ -179,9 +194,12 @@ class BootstrapHandler:
     def _must_admit(
         self, claims: DataplaneClaims, wanted: BootstrapRequest, documents: Iterable[Document], world: World
     ) -> None:
+        doorkeeper = self._api.for_proxies.doorkeeper
+        tolerates = doorkeeper is not None and doorkeeper.tolerates_unnamed
         try:
             for document in documents:
-                must_be_for(claims, wanted.key, parse(document, self._api.kinds).resource, world)
+                resource = parse(document, self._api.kinds).resource
+                must_be_for(claims, wanted.key, resource, world, tolerates_unnamed=tolerates)
         except NotAdmitted as refused:
             raise self._not_admitted(wanted, refused) from None
 

@@ -9,9 +9,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
+import structlog
 from starlette.requests import Request
 from starlette.types import Scope
 
+from cp.access.receivers import new_sender
 from cp.access.rights import INSPECTION, NOBODY, AccessDecision, AccessRequest, Rights, User, Verb, of_resource
 from cp.access.tokens import DataplaneClaims, TokenRefused, must_admit
 from cp.api.errors import CHALLENGE, FORBIDDEN, TOLD, UNAUTHORIZED, ApiError, RequestFault
@@ -22,6 +24,8 @@ from cp.model.violation import Finding
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.store.port import Author
+
+log = structlog.get_logger()
 
 _LISTED: Final = 10
 _CALLER: Final = "koguma.caller"
@@ -79,24 +83,39 @@ class ApiCaller:
         self.must(self.decision(permission) for permission in permissions)
 
     def decision(self, permission: AccessRequest) -> AccessDecision:
-        return self.rights.may(self.user, permission.verb, permission.kind, permission.mesh)
+        return self.rights.decision(self.user, permission)
 
     def must(self, decisions: Iterable[AccessDecision]) -> None:
         """Check that everything is allowed. Raises `ApiError` with every sentence that says what is not."""
+        decisions = list(decisions)
         refusals = list(dict.fromkeys(decision.because for decision in decisions if not decision.allowed))
         if refusals:
             raise self._refused(refusals)
+        for decision in decisions:
+            if decision.is_tolerated:
+                log.warning("access.tolerated", reason=decision.because, **self.traces)
 
     def proxy_decision(self, dataplane: Resource | None, key: Key, world: World | None) -> AccessDecision:
         """Whether the token of a proxy, if it is one, is good for a Dataplane."""
         if self.proxy is None:
             return AccessDecision(allowed=True, because=f"{self.user} is no proxy")
+        sender = "" if world is None else new_sender(world, dataplane)
+        refusal = self._token_refusal(dataplane, key, world, sender)
+        if not refusal:
+            return AccessDecision(allowed=True, because=f"the token is for {key}")
+        tolerates = bool(sender) and self.rights.tolerates_unnamed
+        is_tolerated = tolerates and not self._token_refusal(dataplane, key, world)
+        return AccessDecision(is_tolerated, f"the token is not for {key}: {refusal}", is_tolerated)
+
+    def _token_refusal(self, dataplane: Resource | None, key: Key, world: World | None, sender: str = "") -> str:
+        """Return why the token of a proxy is not good for a Dataplane; empty if it is."""
         chooses = dataplane is not None and world is not None and is_named_by_workload(world, dataplane)
         try:
-            must_admit(self.proxy, key, dataplane, is_named_by_workload=chooses)
+            if self.proxy is not None:
+                must_admit(self.proxy, key, dataplane, is_named_by_workload=chooses, new_sender=sender)
         except TokenRefused as refused:
-            return AccessDecision(allowed=False, because=f"the token is not for {key}: {refused.reason}")
-        return AccessDecision(allowed=True, because=f"the token is for {key}")
+            return refused.reason
+        return ""
 
     def as_of_any_service(self) -> ApiCaller:
         """The same proxy, whatever tags and workload its token names: its Dataplane is not there to have them."""

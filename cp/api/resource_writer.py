@@ -20,9 +20,9 @@ from cp.api.numbers import natural, shortened
 from cp.api.past import named
 from cp.api.payload import etag
 from cp.api.planning import Planner, is_dry_run, is_looked_ahead
+from cp.api.powers import ChangedDocument, WriteRights
 from cp.api.resource_reader import ResourceReader
 from cp.api.rollouts_ended import ended_by_write
-from cp.api.sources import decisions_on_sources
 from cp.api.work import is_small
 from cp.api.writes import (
     OWNER_HEADER,
@@ -156,6 +156,7 @@ class ResourceWriter:
         if key.type == ROLLOUT_KIND:
             must_be_for_people([key])
         stored = await self._reader.existing(request, key)
+        await self._must_change(request, [ChangedDocument(stored.document, None)])
         members = await self._members(stored.document, request) if kind.name == _MESH else []
         deletion = Delete(key, _owned(request, stored) or _based_on(request, stored))
         if is_dry:
@@ -203,12 +204,23 @@ class ResourceWriter:
     async def _to_write(self, document: Document, request: Request) -> tuple[Put, Stored | None]:
         """How a document is to be written now, and what is there. Raises `ApiError` if the caller may not."""
         before = await self._reader.stored_or_none(request, document.key)
-        caller = caller_of(request)
         known = None if before is None else before.document
-        caller.must(decisions_on_sources(caller, self._api.kinds, document, known))
+        as_stored = self._as_stored(document, known, request)
+        await self._must_change(request, [ChangedDocument(known, as_stored)])
         names_revision = not _PRECONDITIONS.isdisjoint(request.headers.keys())
         based_on = _based_on(request, before) if names_revision else derived_from(document.key, before)
-        return Put(self._as_stored(document, known, request), based_on), before
+        return Put(as_stored, based_on), before
+
+    async def _must_change(self, request: Request, changes: Iterable[ChangedDocument]) -> None:
+        """Check the rights that writes take beyond those to the kinds. Raises `ApiError`."""
+        caller, changes = caller_of(request), list(changes)
+        meshes = {change.key.mesh for change in changes if change.key.type == _DATAPLANE}
+        world = await self._api.state.current() if meshes else None
+        tables = [] if world is None else [world.table("MeshGateway", mesh) for mesh in meshes]
+        gateways = (gateway.document for table in tables for gateway in table)
+        rights = WriteRights(caller, self._api.kinds, gateways)
+        small = all(is_small(document.data) for change in changes for document in change.documents)
+        await self._api.works.documents.do(request, lambda _: caller.must(rights.decisions(changes)), is_small=small)
 
     async def _write(self, document: Document, before: Stored | None, based_on: int | None, author: Author) -> int:
         """Store a document, and what belongs to it when it is new. Answers with the document's revision."""
@@ -247,6 +259,8 @@ class ResourceWriter:
             if added and not is_wanted:
                 raise _still_used(mesh.key, added)
             caller.must_write_keys(added)
+            gone = (ChangedDocument(member, None) for member in members if not is_of_mesh(member))
+            caller.must(WriteRights(caller, self._api.kinds).decisions(checked(gone, checkpoint)))
             return [Delete(member.key) for member in members]
 
         return await self._api.works.resources.do(request, members_of_mesh)

@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Any, Final
 
 import msgspec
@@ -26,9 +27,9 @@ from cp.api.errors import ApiError, bad_request, invalid
 from cp.api.near import not_found
 from cp.api.past import mesh_of, named
 from cp.api.planning import Planner, is_dry_run
+from cp.api.powers import WriteRights, document_changes
 from cp.api.revisions import past_of_changed
 from cp.api.rollouts_ended import ended_by_write
-from cp.api.sources import decisions_on_sources
 from cp.api.writes import REVISION_HEADER, conflict, is_of_mesh, must_be_writable
 from cp.model.checkpoint import Checkpoint, checked
 from cp.model.document import Document
@@ -175,23 +176,18 @@ class RollbackHandler:
         if wanted.only or not knows_mesh:  # whoever asks for something by its name is not told whether it is there
             changed = list(filter(caller.may_see_key, changed))
         plan = rollback_plan(wanted, stored_by_key, past.at(wanted.revision), changed)
-        keys = [write.key for write in plan.writes if write.key not in plan.gone_with_mesh]
+        keys = dict.fromkeys(write.key for write in plan.writes if write.key not in plan.gone_with_mesh)
         if not all(map(caller.may_see_key, keys)):
             caller.must([AccessDecision(allowed=False, because=f"{caller.user} {_NOT_ALL}")])
         caller.must_write_keys(keys)
         documents = [write.document for write in plan.writes if isinstance(write, Put)]
-        caller.must(self._on_sources(request, documents, stored_by_key))
+        judged = document_changes((write for write in plan.writes if write.key in keys), stored_by_key)
+        gateways = chain((stored.document for stored in past.contents.stored), documents)
+        caller.must(WriteRights(caller, self._api.kinds, gateways).decisions(judged))
         faults = (*_faults(checked(documents, checkpoint), self._api.kinds), *_astray(plan, stored_by_key, caller))
         if faults:
             raise invalid(_TITLE, faults)
         return plan
-
-    def _on_sources(
-        self, request: Request, documents: Iterable[Document], stored_by_key: Mapping[Key, Stored]
-    ) -> Iterator[AccessDecision]:
-        for document in documents:
-            known = stored_by_key[document.key].document if document.key in stored_by_key else None
-            yield from decisions_on_sources(caller_of(request), self._api.kinds, document, known)
 
 
 def rollback_plan(

@@ -18,6 +18,7 @@ from cp.api.caller import ApiCaller, caller_of
 from cp.api.collaborators import Collaborators
 from cp.api.errors import bad_request
 from cp.api.near import must_have_mesh, not_found
+from cp.api.powers import ChangedDocument, WriteRights
 from cp.api.writes import REVISION_HEADER, conflict, must_be_writable
 from cp.model.moments import timestamp
 from cp.model.names import Key
@@ -91,6 +92,8 @@ class RolloutHandler:
         rollout = _rollout_of(world, request.path_params["mesh"])
         spec: RolloutSpec = rollout.spec
         caller.must_write_keys(resource.key(rollout.mesh) for resource in spec.resources)
+        if command.action == "continue":
+            caller.must(WriteRights(caller, self._api.kinds).decisions(_document_changes(world, rollout)))
         next_spec = _next_spec(command, rollout.mesh, spec, caller)
         put = Put(rollout_document(rollout.mesh, next_spec), await self._revision(rollout))
         revision = await self._api.store.write(put, author=caller.author(f"rollout {command.action}"))
@@ -111,6 +114,14 @@ def _rollout_of(world: World, mesh: str) -> Resource:
     if rollout is None:
         raise not_found("rollout of mesh", mesh, (), "`koguma apply --rollout` begins one")
     return rollout
+
+
+def _document_changes(world: World, rollout: Resource) -> Iterator[ChangedDocument]:
+    """Yield what a rollout proposes in place of what is stored."""
+    for key, proposed in changes_of(rollout.mesh, rollout.spec).items():
+        stored = world.get(key)
+        if stored is not None or proposed is not None:
+            yield ChangedDocument(None if stored is None else stored.document, proposed)
 
 
 def _command(text: str) -> RolloutCommand:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from cp.access.keys import is_made_here
+from cp.access.powers import JUDGED_BY_CHANGE
 from cp.api.collaborators import Collaborators
 from cp.api.errors import (
     FORBIDDEN,
@@ -42,11 +43,11 @@ def is_of_mesh(document: Document) -> bool:
 
 
 def derived_from(key: Key, before: Stored | None) -> int | None:
-    """The revision that a write must find, as what is noted of a proxy, or the engine of a Mesh, comes from it.
+    """Return the revision that a write must find, as labels of a proxy, the engine of a Mesh or rights depend on it.
 
     Of other kinds it may be any.
     """
-    if key.type not in {_DATAPLANE, _MESH}:
+    if key.type not in JUDGED_BY_CHANGE | {_DATAPLANE, _MESH}:
         return None
     return ABSENT if before is None else before.revision
 

@@ -98,6 +98,18 @@ ANSWERS: Final[Mapping[Words, CommandAnswer]] = {
         ("violations", "list", "errors, each with `resource`, `field`, `message`, `hint`, `file`, `line`"),
         ("warnings", "list", "warnings, in the same form"),
     ),
+    ("access", "check"): _object(
+        "the rights in a file",
+        (
+            "rights",
+            "list",
+            (
+                "each with `place`, `users`, `groups`, `may`, `meshes` and `kinds` (null: all), the `worst` that its "
+                "holders `can` do and by which `kind` (null: it writes nothing), the kinds that are `notCovered`, and "
+                "the right `toGrant` them"
+            ),
+        ),
+    ),
     ("lint",): _object(
         "all findings",
         ("findings", "list", "each with `code`, `severity`, `resource`, `message`, `file`, `line`, `path`, `hint`"),

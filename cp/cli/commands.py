@@ -78,6 +78,9 @@ COMMANDS: Final[Mapping[Words, CommandEntry]] = {
     ("generate", "monitoring"): CommandEntry(
         "cp.cli.monitoring", "monitoring", "Write dashboards and alerts for Grafana and Prometheus."
     ),
+    ("access", "check"): CommandEntry(
+        "cp.cli.access", "check", "Show the worst that each right in a file lets its holders do."
+    ),
     ("secrets", "encrypt"): CommandEntry(
         "cp.cli.secrets", "encrypt", "Encrypt all secrets in the store with the first key."
     ),
@@ -108,4 +111,5 @@ GROUPS: Final[Mapping[Words, str]] = {
     ("config",): "Which control planes there are, and which of them is asked.",
     ("config", "control-planes"): "The control planes that are remembered.",
     ("secrets",): "How secrets are kept in the store.",
+    ("access",): "The rights of users.",
 }

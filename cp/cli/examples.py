@@ -52,6 +52,10 @@ EXAMPLES: Final[Mapping[tuple[str, ...], _Examples]] = {
         ("validate -f mesh.yaml", "Check a file."),
         ("validate -f mesh -o json", "Check a folder, for a program."),
     ),
+    ("access", "check"): _examples(
+        ("access check access.yaml", "See what each right in a file is worth."),
+        ("access check --config /etc/koguma/koguma.yaml --strict", "Stop an upgrade if rights would cover less."),
+    ),
     ("lint",): _examples(
         ("lint", "Look at all meshes of the control plane."),
         ("lint -f mesh --strict", "Look at files in a pipeline, and fail for warnings too."),

@@ -9,6 +9,7 @@ import asyncio
 import os
 import stat
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +18,7 @@ import structlog
 from cp.access.keys import OfflineKeys
 from cp.access.rights import AccessLists, Rights, Subjects, default_rights
 from cp.access.rights_file import CODE, BadAccessFile, rights_of
+from cp.access.worth import unnamed, worths
 from cp.files import ordinary_file
 from cp.model.violation import Finding, Severity
 from cp.serving.lockout import lockouts
@@ -46,13 +48,16 @@ class AccessKeeper:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What is wrong with the file, and whom the rights that are in force lock out."""
-        return (*self._faults, *self._lockouts())
+        """What is wrong with the file, whom the rights that are in force lock out, and which cover too much."""
+        return (*self._faults, *self._lockouts(), *unnamed(self.rights))
 
     def warn(self) -> None:
-        """Log whom the rights lock out."""
-        for finding in self._lockouts():
+        """Log whom the rights lock out, and which of them cover other writes than their words suggest."""
+        for finding in (*self._lockouts(), *unnamed(self.rights)):
             log.warning("setting", code=finding.code, reason=str(finding))
+        for worth in worths(self.rights.rights):
+            if worth.not_covered and not self.rights.tolerates_unnamed:
+                log.info("access.unnamed", right=worth.right.place, not_covered=worth.not_covered, add=worth.to_grant)
 
     def _lockouts(self) -> tuple[Finding, ...]:
         return tuple(lockouts(self._settings, self.rights, self._keys))
@@ -83,7 +88,13 @@ class AccessKeeper:
             self.warn()
 
     def _read(self, file: Path) -> Rights:
-        return rights_of(_text(file), str(file), self._kinds, self._lists.administrators)
+        rights = read_rights(file, self._kinds, self._lists.administrators)
+        return replace(rights, tolerates_unnamed=self._settings.tolerates_unnamed_rights)
+
+
+def read_rights(file: Path, kinds: Collection[str], administrators: Subjects) -> Rights:
+    """Read a file with rights. Raises `BadAccessFile`."""
+    return rights_of(_text(file), str(file), kinds, administrators)
 
 
 def access_lists(settings: Settings) -> AccessLists:

@@ -247,7 +247,8 @@ def doorkeeper_of(
     if not settings.asks_proxies_for_tokens:
         return None
     loaded = reconciler.current if waits_for_writes else reconciler.loaded
-    return Doorkeeper(lambda: reconciler.world, loaded, time.time, offline_keys)
+    tolerates = settings.tolerates_unnamed_rights
+    return Doorkeeper(lambda: reconciler.world, loaded, time.time, offline_keys, tolerates_unnamed=tolerates)
 
 
 async def _keep_judging(server: AdsServer, reconciler: Reconciler) -> None:

@@ -26,6 +26,8 @@ from cp.model.registration import RESOURCE
 from cp.resources.world import World
 from cp.translate.packing import CLUSTER, SECRET
 from tests.access import forge
+from tests.access.test_receivers import gateway
+from tests.access.test_receivers import proxy as built_in
 from tests.ads.content import cluster, secret, snapshot
 from tests.ads.proxy import WITHIN, Proxy
 from tests.support.waiting import eventually_on_loop
@@ -423,6 +425,26 @@ def test_a_proxy_whose_dataplane_is_not_there_is_judged_by_the_one_that_it_bring
                     assert (await proxy.end())[0] == expected
 
     played(play)
+
+
+def test_a_proxy_that_brings_a_gateway_with_keys_needs_a_token_that_names_its_service() -> None:
+    """The text that it brings is stored again where its Dataplane was removed as missing."""
+
+    async def play(scene: Scene) -> None:
+        for tags, expected in (({}, PERMISSION_DENIED), ({"kuma.io/service": ["edge"]}, None)):
+            token = forge.token(claims(Name="p", Tags=tags))
+            async with Proxy(scene.server.port, "default.p", bearing(token)) as proxy:
+                request = DiscoveryRequest(type_url=CLUSTER)
+                request.node.id = proxy.name
+                request.node.metadata.fields[RESOURCE].string_value = json.dumps(built_in({}).data)
+                await proxy.say(request.SerializeToString())
+                if expected is None:
+                    await eventually_on_loop(lambda: bool(scene.hub.observer.of("default.p")))
+                else:
+                    status, reason = await proxy.end()
+                    assert (status, "the keys of MeshGateway edge" in reason) == (expected, True), reason
+
+    played(play, gateway({}))
 
 
 def test_a_proxy_that_could_choose_who_it_is_by_a_label_needs_a_token_that_names_the_workload() -> None:

@@ -17,7 +17,8 @@ from cp.ads.admission import Doorkeeper
 from cp.api.collaborators import BootstrapDefaults
 from cp.serving.server_certificate import CertificateFiles, ServedCertificate, ServerCertificate, read
 from tests.access import forge
-from tests.api.conftest import Api, Unit
+from tests.access.test_receivers import gateway, proxy
+from tests.api.conftest import Api, FixedState, Unit
 from tests.api.samples import dataplane
 from tests.test_server_certificate import given
 
@@ -36,9 +37,9 @@ def locked(start: Unit) -> Api:
     async def loaded() -> None:
         """The World is there."""
 
-    world = forge.world(*forge.signing_keys(), forge.secret(REVOCATIONS, b"revoked", "default"))
+    world = forge.world(*forge.signing_keys(), forge.secret(REVOCATIONS, b"revoked", "default"), gateway({}))
     door = Doorkeeper(lambda: world, loaded, lambda: forge.NOW)
-    api = start(for_proxies=defaults(doorkeeper=door)).with_mesh("default", "other")
+    api = start(for_proxies=defaults(doorkeeper=door), state=FixedState(world)).with_mesh("default", "other")
     api.put("/meshes/default/dataplanes/web-1", dataplane()).raise_for_status()
     api.put("/meshes/default/dataplanes/db-1", dataplane("db-1", service="db")).raise_for_status()
     api.put("/meshes/other/dataplanes/web-1", dataplane(mesh="other")).raise_for_status()
@@ -93,6 +94,12 @@ CROSSINGS: Final[dict[str, tuple[dict[str, Any], str, int]]] = {
     ),
     "of this service, over the Dataplane of another": (
         {**DB, "dataplaneToken": ANY_WEB, "dataplaneResource": json.dumps(dataplane("db-1"))},
+        "",
+        403,
+    ),
+    "of no service, with a Dataplane that receives keys": (
+        {"mesh": "default", "name": "p", "dataplaneToken": token(Name="p")}
+        | {"dataplaneResource": json.dumps(proxy({}).data)},
         "",
         403,
     ),

@@ -29,6 +29,10 @@ rights:
   - groups: [team]
     may: [read, write]
     meshes: [default]
+  - groups: [team]
+    may: [write]
+    meshes: [default]
+    kinds: [Dataplane]
   - groups: [writers]
     may: [write]
     kinds: [Secret, MeshTimeout]
@@ -69,6 +73,7 @@ ASKED: Final = (
     Asked("GET", "/ready", "AHTP"),
     Asked("GET", "/who-am-i", "AHTP"),
     Asked("POST", "/bootstrap", "T", {"mesh": "default", "name": "nobody"}),
+    Asked("POST", "/bootstrap", "", {"mesh": "other", "name": "nobody"}),
     Asked("POST", "/tokens/dataplane", "", {"mesh": "default", "validFor": "1h"}),
     Asked("POST", "/tokens/zone", "", {"zone": "here", "validFor": "1h"}),
     Asked("POST", "/tokens/user", "", {"name": "eve", "groups": [ADMIN], "validFor": "1h"}),

@@ -57,6 +57,7 @@ LINES: Mapping[Words, str] = {
     ("generate", "tls-certificate"): "--type server --hostname a --key-file {folder}/k --cert-file {folder}/c",
     ("generate", "monitoring"): "--into {folder}/monitoring",
     ("generate", "secrets-key"): "{folder}/more.keys",
+    ("access", "check"): "{folder}/access.yaml",
     ("secrets", "encrypt"): "--store sqlite:///{folder}/koguma.db --dry-run",
     ("config", "control-planes", "add"): "--name b --address http://b:1 --skip-check",
     ("config", "control-planes", "list"): "",
@@ -85,6 +86,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     documents = [MESH, service("web", "backend"), service("backend"), timeout(), caller]
     (files / "mesh.yaml").write_text(yaml.safe_dump_all(documents))
     (folder / "extra.yaml").write_text(yaml.safe_dump(timeout(name="extra")))
+    (folder / "access.yaml").write_text("rights: [{groups: [team], may: [write]}]\n")
     (folder / "key.pem").write_text(koguma("generate", "signing-key").out)
     (folder / "key.pem").chmod(0o600)
     koguma("generate", "secrets-key", folder / "keys")

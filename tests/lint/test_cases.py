@@ -21,7 +21,7 @@ PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "reference" / "find
 SECTION: Final = re.compile(r"^### `([a-z-]+)`\n\n(Error|Warning|Info): (.+)\.\n", re.MULTILINE)
 FROM_ELSEWHERE: Final = {
     *("unreadable-file", "file-too-large", "refused-by-envoy", "failed"),
-    *("bad-access-file", "open-door", "nobody-administers", "authority-ends", "move-waits"),
+    *("bad-access-file", "open-door", "nobody-administers", "unnamed-rights", "authority-ends", "move-waits"),
     *("certificate-ends", "certificate-ended", "instance-silent"),
     *(
         "unreadable-secret",

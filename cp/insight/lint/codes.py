@@ -82,6 +82,10 @@ CATALOGUE: Final[Mapping[str, FindingCode]] = MappingProxyType(
         "open-door": FindingCode(
             _WARNING, "a server of the control plane lets in, or shows to others, more than it has to"
         ),
+        "unnamed-rights": FindingCode(
+            _WARNING,
+            "a right covers writes that it should name, as the control plane is set to tolerate that for an upgrade",
+        ),
         "nobody-administers": FindingCode(
             _WARNING, "the rights to the HTTP API make nobody an administrator who does not have a token already"
         ),
