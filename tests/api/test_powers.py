@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
@@ -18,7 +19,7 @@ from cp.model.document import Document
 from cp.model.names import Key
 from cp.resources.world import World
 from cp.store.memory import MemoryStore
-from cp.store.port import Put
+from cp.store.port import Delete, Put
 from tests.access import forge
 from tests.api.conftest import ADMINS, KINDS, Api, FixedState, Unit
 from tests.api.samples import dataplane, timeout
@@ -421,6 +422,46 @@ def test_a_dataplane_that_receives_keys_takes_the_right_to_them(edge: Callable[.
     assert write(api, built_in("plain"), NAMED).is_success
     assert write(api, built_in(), NAMED).status_code == 403
     assert write(api, built_in(), bearer(forge.USER, Groups=["named", "keepers"])).is_success
+
+
+def test_a_user_who_registers_a_proxy_that_receives_keys_needs_the_right_to_them(edge: Callable[..., Api]) -> None:
+    """Where proxies need no tokens, whoever may write Dataplanes asks for their bootstraps."""
+    api = edge()
+    body = {"mesh": "default", "name": "web-1", "dataplaneResource": json.dumps(built_in())}
+    plain = {**body, "dataplaneResource": json.dumps(built_in("plain"))}
+
+    refused = api.post("/bootstrap", json=body, headers=NAMED, peer="192.0.2.1")
+
+    assert (refused.status_code, "would receive the keys of MeshGateway default/edge" in refused.text) == (403, True)
+    assert api.post("/bootstrap", json=plain, headers=NAMED, peer="192.0.2.1").is_success
+
+
+class RacedStore(MemoryStore):
+    """A store into which somebody else writes just before the next write."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.earlier: list[Put] = []
+
+    async def write(self, *writes: Put | Delete, **options: Any) -> int:
+        while self.earlier:
+            await super().write(self.earlier.pop())
+        return await super().write(*writes, **options)
+
+
+@writing
+def test_a_write_is_judged_by_the_document_that_it_replaces(start: Unit, write: Write) -> None:
+    """Somebody narrowed the selectors meanwhile: to write the wider ones takes the right to the keys again."""
+    rights = rights_of(FILE, "access.yaml", KINDS, ADMINS)
+    control = AccessControl(lambda: rights, clock=lambda: forge.NOW)
+    store = RacedStore()
+    api = start(store=store, state=FixedState(World.of(forge.signing_keys(), KINDS)), access=control).with_mesh()
+    put(api, gateway("edge", "mine"), ADMIN).raise_for_status()
+    store.earlier.append(Put(Document(Key("MeshGateway", "default", "edge"), gateway())))
+
+    refused = write(api, gateway("edge", "mine", port=8443), NAMED)
+
+    assert (refused.status_code, "more proxies would receive the keys" in refused.text) == (403, True)
 
 
 def register(api: Api, document: dict[str, Any], **claims: Any) -> httpx.Response:
