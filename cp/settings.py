@@ -23,7 +23,7 @@ from cp.model.hosts import LOOPBACK, hosts_with_ports, is_ip, is_loopback
 from cp.model.wording import plain, without_password, without_user
 from cp.resources.engine import DEFAULT_ENGINE, Engine
 from cp.settings_file import FileSettings, settings_in
-from cp.store.port import KEPT, KEPT_BYTES
+from cp.store.port import KEPT, KEPT_BYTES, KEPT_REGISTRATION_BYTES, KEPT_REGISTRATIONS
 from cp.tracing.collector import OtlpProtocol, TraceCollector, headers_of, is_endpoint
 
 FILE: Final = "KOGUMA_CONFIG"
@@ -141,7 +141,8 @@ class Settings(BaseSettings):
         ge=0,
         le=_LARGEST,
         validation_alias="KOGUMA_HISTORY_BYTES",
-        description="How many bytes of changes the store remembers. The last write it always remembers.",
+        description="How many bytes of changes the store remembers. The last write it always remembers. Registrations "
+        "of proxies have a budget of their own.",
     )
     history_revisions: int = Field(
         default=KEPT,
@@ -149,6 +150,22 @@ class Settings(BaseSettings):
         le=_LARGEST,
         validation_alias="KOGUMA_HISTORY_REVISIONS",
         description="How many writes the store remembers. So many can be shown, and undone.",
+    )
+    history_registrations: int = Field(
+        default=KEPT_REGISTRATIONS,
+        ge=1,
+        le=_LARGEST,
+        validation_alias="KOGUMA_HISTORY_REGISTRATIONS",
+        description="How many registrations of proxies the store remembers. They take no place of other writes. Of one "
+        "Dataplane the last 16 in a row are kept, and older ones are merged. Beyond the budget, meshes with many "
+        "registrations lose their oldest first.",
+    )
+    history_registration_bytes: int = Field(
+        default=KEPT_REGISTRATION_BYTES,
+        ge=0,
+        le=_LARGEST,
+        validation_alias="KOGUMA_HISTORY_REGISTRATION_BYTES",
+        description="How many bytes of registrations the store remembers, about.",
     )
     history_age: Seconds = Field(
         default=0,
@@ -265,8 +282,22 @@ class Settings(BaseSettings):
         description="The same for streams from one address, so that one machine cannot take the place of all others. "
         "Proxies behind a load balancer, or behind NAT, have one address in common. 0 means no limit.",
     )
+    most_streams_of_proxy: int = Field(
+        default=16,
+        ge=0,
+        validation_alias="KOGUMA_MOST_STREAMS_OF_PROXY",
+        description="The same for streams of one Dataplane. A further one ends the oldest. An Envoy has one, and two "
+        "for a moment when it reconnects; a gRPC client has one for each of its processes. 0 means no limit.",
+    )
+    most_bytes_of_proxy: int = Field(
+        default=8 * 1024 * 1024,
+        ge=64 * 1024,
+        validation_alias="KOGUMA_MOST_BYTES_OF_PROXY",
+        description="How much memory, in bytes, the names of resources and their versions may take that one Dataplane "
+        "sends on all its streams. A name takes about 120 bytes and its length.",
+    )
     request_limit: int = Field(
-        default=4 * 1024 * 1024,
+        default=2 * 1024 * 1024,
         ge=64 * 1024,
         validation_alias="KOGUMA_REQUEST_LIMIT",
         description="The largest request that a proxy may send, in bytes.",

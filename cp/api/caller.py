@@ -20,6 +20,7 @@ from cp.api.errors import CHALLENGE, FORBIDDEN, TOLD, UNAUTHORIZED, ApiError, Re
 from cp.identity.workloads import is_named_by_workload
 from cp.model.document import Document
 from cp.model.names import Key
+from cp.model.registration import PROXY_AUTHOR
 from cp.model.violation import Finding
 from cp.resources.resource import Resource
 from cp.resources.world import World
@@ -133,7 +134,7 @@ class ApiCaller:
 
     def author(self, way: str) -> Author:
         """Who makes a change, for the history."""
-        proxy = "" if self.proxy is None else f"proxy {self.proxy.name or self.proxy.workload}"
+        proxy = "" if self.proxy is None else f"{PROXY_AUTHOR}{self.proxy.name or self.proxy.workload}"
         machine, _, _ = self.address.rpartition(":")
         return Author(proxy or _author_name(self.user), f"{way} from {machine}")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from cp.model.document import Document
 from cp.model.managed import managed, manager
@@ -44,12 +44,30 @@ BOOTSTRAP_WAY: Final = "bootstrap"
 SWEEP_WAY: Final = "registrations"
 """The way of what a control plane changes about proxies that come and go."""
 
+PROXY_AUTHOR: Final = "proxy "
+"""The beginning of the author of a change that was made with the token of a proxy. No user is called so."""
+
 _WAYS: Final = frozenset({WAY, READINESS_WAY, BOOTSTRAP_WAY, SWEEP_WAY})
 
 
 def is_registration(origin: str) -> bool:
     """Whether a change that came by a way, and from a machine, says that a proxy came, went, or is ready."""
     return origin.partition(" from ")[0] in _WAYS
+
+
+class ChangeAuthor(Protocol):
+    """The author of a change, and the way by which it came."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def origin(self) -> str: ...
+
+
+def is_by_proxies(author: ChangeAuthor) -> bool:
+    """True if a proxy made a change, or the control plane did because a proxy came or went."""
+    return author.name.startswith(PROXY_AUTHOR) or is_registration(author.origin)
 
 
 def label(document: Document, name: str) -> str:

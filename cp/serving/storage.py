@@ -31,7 +31,8 @@ def store_of(settings: Settings) -> AbstractAsyncContextManager[Store]:
 def limits_of(settings: Settings) -> HistoryLimits:
     """How much the store remembers of its changes."""
     age = timedelta(seconds=settings.history_age) if settings.history_age else None
-    return HistoryLimits(settings.history_revisions, settings.history_bytes, age)
+    of_registrations = settings.history_registrations, settings.history_registration_bytes
+    return HistoryLimits(settings.history_revisions, settings.history_bytes, age, *of_registrations)
 
 
 def secrets_policy(settings: Settings) -> SecretsPolicy:

@@ -27,6 +27,12 @@ KEPT: Final = 10_000
 KEPT_BYTES: Final = 64 * 1024 * 1024
 """How many bytes of changes it remembers at the most, in the form in which they are stored. The last it always does."""
 
+KEPT_REGISTRATIONS: Final = 10_000
+"""How many registrations of proxies a store remembers. They take no place of other changes."""
+
+KEPT_REGISTRATION_BYTES: Final = 16 * 1024 * 1024
+"""How many bytes of registrations it remembers."""
+
 
 @dataclass(frozen=True, slots=True)
 class HistoryLimits:
@@ -39,6 +45,9 @@ class HistoryLimits:
     kept_bytes: int = KEPT_BYTES
     kept_age: timedelta | None = None
     """How old a change may be."""
+
+    kept_registrations: int = KEPT_REGISTRATIONS
+    kept_registration_bytes: int = KEPT_REGISTRATION_BYTES
 
     def __post_init__(self) -> None:
         if self.kept < 1:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
+from itertools import starmap, takewhile
 from sqlite3 import Connection
 from typing import Any, Final, TypeAlias
 
@@ -21,7 +22,17 @@ from cp.store.columns import (
     readable,
 )
 from cp.store.encryption import PLAIN, DocumentCodec
-from cp.store.port import Author, Change, ChangeNote, Stored
+from cp.store.port import Author, Change, ChangeNote, HistoryLimits, Stored
+from cp.store.registrations import (
+    OF_DATAPLANE,
+    LoggedRegistration,
+    RegistrationTally,
+    cut,
+    is_check_due,
+    is_registration,
+    merge_for,
+    shares,
+)
 
 Row: TypeAlias = tuple[Any, ...]
 
@@ -54,7 +65,35 @@ _BOUNDS: Final = """
 _EMPTY: Final = """
     UPDATE changes SET before = NULL, before_source = NULL, after = NULL, after_source = NULL WHERE revision = ?
 """
-_SIZES: Final = "SELECT revision, written FROM changes"
+_TALLIES: Final = "SELECT revision, written, ordinal FROM changes"
+_FIRST: Final = f"{_TALLIES} ORDER BY revision, position LIMIT 1"
+# An older version that writes here knows of no `ordinal` and leaves it at 0.
+_LAST: Final = f"{_TALLIES} WHERE ordinal > 0 ORDER BY revision DESC, position DESC LIMIT 1"
+
+_NAMED: Final = "type = ? AND mesh = ? AND name = ?"
+_NEWEST_OF_DOCUMENT: Final = f"""
+    SELECT revision, registered FROM changes WHERE {_NAMED} ORDER BY revision DESC LIMIT {OF_DATAPLANE + 1}
+"""
+_TAKE_BEFORE: Final = f"""
+    UPDATE changes SET (before, before_source) = (
+        SELECT before, before_source FROM changes WHERE {_NAMED} AND revision = ?
+    ) WHERE {_NAMED} AND revision = ?
+"""
+_MEASURE: Final = f"""
+    UPDATE changes SET registered = max(1,
+        ifnull(length(before), 0) + ifnull(length(before_source), 0)
+        + ifnull(length(after), 0) + ifnull(length(after_source), 0)
+    ) WHERE {_NAMED} AND revision = ?
+"""
+# A Dataplane that came and went again leaves nothing.
+_DROP_MERGED: Final = f"""
+    DELETE FROM changes WHERE {_NAMED} AND revision >= ?
+        AND (revision < ? OR (revision = ? AND before IS NULL AND after IS NULL))
+"""
+_OF_MESHES: Final = "SELECT mesh, count(*), sum(registered) FROM changes WHERE registered > 0 GROUP BY mesh"
+_OF_MESH: Final = """
+    SELECT revision, registered FROM changes WHERE mesh = ? AND registered > 0 ORDER BY revision DESC
+"""
 _PUT = """
     INSERT INTO documents (type, mesh, name, data, source, revision, created, modified)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?)
@@ -63,9 +102,10 @@ _PUT = """
 """
 _LOG = """
     INSERT INTO changes (
-        revision, position, type, mesh, name, before, before_source, after, after_source, at, written, author, origin
+        revision, position, type, mesh, name, before, before_source, after, after_source, at, author, origin, written,
+        ordinal, registered
     )
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 
 
@@ -109,15 +149,25 @@ def bounds(connection: Connection) -> tuple[int, int]:
     return (newest or 0) if first is None else first - 1, newest or 0
 
 
-def record(connection: Connection, changes: Iterable[Change], codec: DocumentCodec = PLAIN) -> None:
-    """Make changes, and log them."""
-    _, written = _end_of_log(connection)
+def followed_from(connection: Connection) -> int:
+    """The oldest revision from which the log can be followed."""
+    oldest, _ = bounds(connection)
+    [forgotten] = connection.execute("SELECT revision FROM registrations_forgotten").fetchone()
+    return max(oldest, int(forgotten))
+
+
+def record(connection: Connection, changes: Sequence[Change], codec: DocumentCodec = PLAIN) -> None:
+    """Make changes of one revision, and log them."""
+    of_proxy, (_, written, ordinal) = is_registration(changes), _end_of_log(connection)
+    ordinal += 0 if of_proxy else 1
     for position, change in enumerate(changes):
         before, after = columns.written(change.before, codec), columns.written(change.after, codec)
         at = change.at.isoformat()
-        written += sum(len(text) for text in (*before, *after) if text is not None)
+        size = sum(len(text) for text in (*before, *after) if text is not None)
+        written += 0 if of_proxy else size
+        tallies = written, ordinal, max(1, size) if of_proxy else 0
         by = change.author.name, change.author.origin
-        connection.execute(_LOG, (change.revision, position, *_names(change.key), *before, *after, at, written, *by))
+        connection.execute(_LOG, (change.revision, position, *_names(change.key), *before, *after, at, *by, *tallies))
         if change.after is None:
             connection.execute("DELETE FROM documents WHERE type = ? AND mesh = ? AND name = ?", _names(change.key))
         else:
@@ -125,19 +175,39 @@ def record(connection: Connection, changes: Iterable[Change], codec: DocumentCod
             connection.execute(_PUT, (*_names(change.key), *after, change.revision, created, at))
 
 
-def forget(connection: Connection, revision: int, size: int) -> None:
-    """Drop the log up to a revision, and more of it if the rest is larger than a size; but never the last revision."""
-    connection.execute("DELETE FROM changes WHERE revision <= ?", (revision,))
-    newest, written = _end_of_log(connection)
-    oldest, size_before = connection.execute(f"{_SIZES} ORDER BY revision, position LIMIT 1").fetchone()
-    while oldest < newest and size_before <= written - size:
+def forget(connection: Connection, limits: HistoryLimits) -> None:
+    """Drop the beginning of the log that is beyond the budget of people's writes; but never the last revision."""
+    newest, written, ordinal = _end_of_log(connection)
+    oldest, size_before, number = connection.execute(_FIRST).fetchone()
+    while oldest < newest and (number <= ordinal - limits.kept or size_before <= written - limits.kept_bytes):
         connection.execute("DELETE FROM changes WHERE revision = ?", (oldest,))
-        oldest, size_before = connection.execute(f"{_SIZES} ORDER BY revision, position LIMIT 1").fetchone()
+        oldest, size_before, number = connection.execute(_FIRST).fetchone()
+
+
+def forget_registrations(connection: Connection, key: Key, newest: int, limits: HistoryLimits) -> None:
+    """Merge and forget registrations beyond their budget, after one of this Dataplane at the newest revision."""
+    logged = starmap(LoggedRegistration, connection.execute(_NEWEST_OF_DOCUMENT, _names(key)))
+    merge = merge_for([*takewhile(lambda change: change.size > 0, logged)])
+    if merge is not None:
+        names = _names(key)
+        connection.execute(_TAKE_BEFORE, (*names, merge.first, *names, merge.target))
+        connection.execute(_MEASURE, (*names, merge.target))
+        connection.execute(_DROP_MERGED, (*names, merge.first, merge.target, merge.target))
+    if is_check_due(newest - 1, newest, limits):
+        tallies = {mesh: RegistrationTally(*tally) for mesh, *tally in connection.execute(_OF_MESHES)}
+        for mesh, most in shares(tallies, limits).items():
+            until = cut(starmap(LoggedRegistration, connection.execute(_OF_MESH, (mesh,))), most)
+            _forget_of_mesh(connection, mesh, min(until, newest - 1))
+
+
+def _forget_of_mesh(connection: Connection, mesh: str, revision: int) -> None:
+    connection.execute("DELETE FROM changes WHERE mesh = ? AND registered > 0 AND revision <= ?", (mesh, revision))
+    connection.execute("UPDATE registrations_forgotten SET revision = max(revision, ?)", (revision,))
 
 
 def forget_before(connection: Connection, moment: datetime) -> None:
     """Drop the beginning of the log that is older than a moment. Of the last revision the number stays."""
-    newest, _ = _end_of_log(connection)
+    _, newest = bounds(connection)
     # One after the other: a clock may have been set back, and what is dropped out of the middle would be a gap.
     while (old := _oldest_before(connection, moment)) is not None:
         connection.execute("DELETE FROM changes WHERE revision <= ? AND revision < ?", (old, newest))
@@ -160,11 +230,11 @@ def note_plain_text(connection: Connection) -> None:
     connection.execute("UPDATE secrets_at_rest SET plain = 1 WHERE plain <> 1")
 
 
-def _end_of_log(connection: Connection) -> tuple[int, int]:
-    """The newest revision, and the size of all that was ever written to the log; it only grows."""
+def _end_of_log(connection: Connection) -> tuple[int, int, int]:
+    """The newest revision, and the size and the number of people's writes so far, which only grow."""
     # By the end of the key, as a maximum over all rows costs more with each of them.
-    row = connection.execute(f"{_SIZES} ORDER BY revision DESC, position DESC LIMIT 1").fetchone()
-    return (0, 0) if row is None else row
+    row = connection.execute(_LAST).fetchone()
+    return (0, 0, 1) if row is None else row  # numbers begin behind 1, so that those before any write have one too
 
 
 def changes_after(connection: Connection, revision: int, codec: DocumentCodec = PLAIN) -> tuple[Change, ...]:

@@ -42,6 +42,7 @@ from cp.store.port import (
     Stored,
 )
 from cp.store.refusal import WriteRefusals
+from cp.store.registrations import is_registration
 from cp.store.roster import Fence
 from cp.store.sqlite_roster import SqliteRoster, check
 from cp.store.watch import BACKSTOP, DirectoryWatch, LookResult
@@ -173,7 +174,10 @@ class SqliteStore:
             rows.record(connection, changes, self._codec)
             if self._codec.exposes(changes):
                 rows.note_plain_text(connection)
-            rows.forget(connection, newest + 1 - self._limits.kept, self._limits.kept_bytes)
+            if is_registration(changes):
+                rows.forget_registrations(connection, changes[0].key, newest + 1, self._limits)
+            else:
+                rows.forget(connection, self._limits)
             eldest = self._limits.eldest(at)
             if eldest is not None:
                 rows.forget_before(connection, eldest)
@@ -194,7 +198,8 @@ class SqliteStore:
 
     def _batch(self, connection: Connection, since: int, follower: FollowerState) -> ChangeBatch | None:
         with reading(connection):
-            oldest, newest = rows.bounds(connection)
+            _, newest = rows.bounds(connection)
+            oldest = rows.followed_from(connection)
             if not oldest <= since <= newest:
                 raise Outdated(since, oldest, newest)
             count = encryptions(connection)

@@ -158,13 +158,18 @@ SECONDS = st.floats(0.001, 10)
             (
                 "most_streams",
                 "most_streams_of_address",
+                "most_streams_of_proxy",
+                "most_bytes_of_proxy",
                 "request_limit",
                 "most_unknown",
                 "body_limit",
             ),
             SIZES,
         ),
-        **dict.fromkeys(("history_bytes", "history_revisions"), SIZES_IN_A_STORE),
+        **dict.fromkeys(
+            ("history_bytes", "history_revisions", "history_registrations", "history_registration_bytes"),
+            SIZES_IN_A_STORE,
+        ),
         **dict.fromkeys(
             ("history_age", "stream_age", "drain", "deregistration_delay", "return_grace", "quiet", "at_most"), SECONDS
         ),

@@ -18,7 +18,7 @@ from cp.model.names import Key
 from cp.store.clock import utc
 from cp.store.encrypting import STEP, EncryptionResult, SecretsCount
 from cp.store.encryption import DocumentCodec, DocumentState
-from cp.store.port import Change, Unusable
+from cp.store.port import Change, HistoryLimits, Unusable
 from cp.store.postgres import rows
 from cp.store.postgres.address import DatabaseAddress
 from cp.store.postgres.connections import Connection, Database
@@ -148,8 +148,8 @@ async def _discard(connection: Connection, codec: DocumentCodec) -> int:
         at = utc()
         changes = [rows.encoded(Change(head.revision + 1, key, None, None, at), codec) for key in lost]
         if changes:
-            nothing = Forgetting(head.revision + 1, head.written + 1, None)
-            await rows.record(connection, changes, head, nothing, uuid4())
+            nothing = HistoryLimits(kept=head.ordinal + 1, kept_bytes=head.written + 1)
+            await rows.record(connection, changes, head, Forgetting(nothing, None), uuid4())
     return len(lost)
 
 

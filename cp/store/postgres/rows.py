@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import groupby, starmap, takewhile
+from operator import itemgetter
 from typing import Final
 from uuid import UUID
 
@@ -16,8 +18,17 @@ from cp.model.names import Key
 from cp.store import columns
 from cp.store.columns import BEGINNING, ChangeColumns, DocumentColumns, NoteColumns
 from cp.store.encryption import DocumentCodec
-from cp.store.port import Author, Change, StoreUnreachable
+from cp.store.port import Author, Change, HistoryLimits, StoreUnreachable
 from cp.store.postgres.connections import Connection
+from cp.store.registrations import (
+    OF_DATAPLANE,
+    LoggedRegistration,
+    RegistrationTally,
+    cut,
+    is_check_due,
+    merge_for,
+    shares,
+)
 
 CHANNEL: Final = "koguma"
 """Where each write tells that there is something new, and nothing else."""
@@ -40,7 +51,8 @@ _MARKS: Final = """
     (SELECT m.mark FROM koguma.changes m WHERE (m.revision, m.position) = ($1, 0)) AS known_mark
 """
 _KEYS: Final = "(SELECT array_agg(fingerprint ORDER BY since) FROM koguma.secrets_keys) AS secrets_keys"
-_HEAD: Final = f"head.revision AS newest, head.oldest, head.written, {_COMPATIBLE_WITH}, {_KEYS}, {_MARKS}"
+_POSITION: Final = "head.oldest, head.written, head.ordinal, head.registrations_forgotten"
+_HEAD: Final = f"head.revision AS newest, {_POSITION}, {_COMPATIBLE_WITH}, {_KEYS}, {_MARKS}"
 
 # Each is one statement, and so one state of the tables, without the round trips of a transaction.
 _EVERYTHING: Final = f"""
@@ -55,11 +67,15 @@ _FOUND: Final = f"""
 _AFTER: Final = f"""
     WITH head AS MATERIALIZED (SELECT {_HEAD} FROM koguma.head)
     SELECT head.*, {_CHANGE}
-    FROM head LEFT JOIN koguma.changes c ON c.revision > $2 AND $2 >= head.oldest {_HELD}
+    FROM head LEFT JOIN koguma.changes c
+        ON c.revision > $2 AND $2 >= greatest(head.oldest, head.registrations_forgotten) {_HELD}
     ORDER BY c.revision, c.position
 """
 _SEEN: Final = f"SELECT {_HEAD} FROM koguma.head"
-_LOCKED: Final = f"SELECT revision, oldest, written, {_COMPATIBLE_WITH}, {_KEYS} FROM koguma.head FOR UPDATE OF head"
+_LOCKED: Final = f"SELECT revision, {_POSITION}, {_COMPATIBLE_WITH}, {_KEYS} FROM koguma.head FOR UPDATE OF head"
+
+MOST_TOGETHER: Final = 64
+"""How many writes are recorded together at the most."""
 
 _FORGOTTEN_AT_ONCE: Final = 10_000
 """Revisions that a write forgets at the most, so that it ends in time where very many are too old at once."""
@@ -68,19 +84,20 @@ _RECORD: Final = f"""
     WITH new AS (
         SELECT * FROM unnest(
             $1::bigint[], $2::integer[], $3::text[], $4::text[], $5::text[], $6::json[], $7::json[], $8::json[],
-            $9::json[], $10::timestamptz[], $11::text[], $12::text[], $13::timestamptz[], $14::bigint[], $15::boolean[]
+            $9::json[], $10::timestamptz[], $11::text[], $12::text[], $13::timestamptz[], $14::bigint[], $15::bigint[],
+            $16::bigint[], $17::boolean[]
         ) AS new(
             revision, position, type, mesh, name, before, before_source, after, after_source, at, author, origin,
-            created, written, is_last
+            created, written, ordinal, registered, is_last
         )
     ), logged AS (
         INSERT INTO koguma.changes (
             revision, position, type, mesh, name, before, before_source, after, after_source, at, author, origin,
-            written, mark
+            written, ordinal, registered, mark
         )
         SELECT
             revision, position, type, mesh, name, before, before_source, after, after_source, at, author, origin,
-            written, $16
+            written, ordinal, registered, $18
         FROM new
     ), removed AS (
         DELETE FROM koguma.documents d USING new
@@ -95,9 +112,8 @@ _RECORD: Final = f"""
     ), eldest AS (
         -- The first that is kept, which is found at once: what is behind it is kept however old it says it is.
         SELECT c.revision FROM koguma.changes c, koguma.head
-        WHERE c.position = 0 AND c.revision > greatest(head.oldest, $17)
-            AND c.revision <= head.oldest + {_FORGOTTEN_AT_ONCE}
-            AND c.written > $18 AND ($19::timestamptz IS NULL OR c.at >= $19)
+        WHERE c.position = 0 AND c.revision > head.oldest AND c.revision <= head.oldest + {_FORGOTTEN_AT_ONCE}
+            AND c.ordinal > $19 AND c.written > $20 AND ($21::timestamptz IS NULL OR c.at >= $21)
         ORDER BY c.revision LIMIT 1
     ), forgotten AS (
         SELECT least(
@@ -107,7 +123,7 @@ _RECORD: Final = f"""
         DELETE FROM koguma.changes c USING forgotten WHERE c.revision <= forgotten.revision
     ), moved AS (
         UPDATE koguma.head SET
-            revision = $20, written = $21, oldest = forgotten.revision
+            revision = $22, written = $23, ordinal = $24, oldest = forgotten.revision
         FROM forgotten
     )
     SELECT pg_notify('{CHANNEL}', '')
@@ -139,6 +155,41 @@ _FORGET: Final = f"""
     UPDATE koguma.head SET oldest = forgotten.revision FROM forgotten
 """
 
+_NEWEST_OF_DOCUMENTS: Final = f"""
+    SELECT wanted.number, c.revision, c.registered
+    FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY AS wanted(type, mesh, name, number)
+    CROSS JOIN LATERAL (
+        SELECT revision, registered FROM koguma.changes c
+        WHERE (c.type, c.mesh, c.name) = (wanted.type, wanted.mesh, wanted.name)
+        ORDER BY revision DESC LIMIT {OF_DATAPLANE + MOST_TOGETHER}
+    ) c
+    ORDER BY wanted.number, c.revision DESC
+"""
+_TAKE_BEFORE: Final = """
+    UPDATE koguma.changes c SET before = f.before, before_source = f.before_source, registered = greatest(1,
+        coalesce(length(f.before::text), 0) + coalesce(length(f.before_source::text), 0)
+        + coalesce(length(c.after::text), 0) + coalesce(length(c.after_source::text), 0)
+    )
+    FROM koguma.changes f
+    WHERE (f.type, f.mesh, f.name) = ($1, $2, $3) AND f.revision = $4
+        AND (c.type, c.mesh, c.name) = ($1, $2, $3) AND c.revision = $5
+"""
+# A Dataplane that came and went again leaves nothing.
+_DROP_MERGED: Final = """
+    DELETE FROM koguma.changes WHERE (type, mesh, name) = ($1, $2, $3) AND revision >= $4
+        AND (revision < $5 OR (revision = $5 AND before IS NULL AND after IS NULL))
+"""
+_OF_MESHES: Final = """
+    SELECT mesh, count(*), sum(registered)::bigint FROM koguma.changes WHERE registered > 0 GROUP BY mesh
+"""
+_OF_MESH: Final = """
+    SELECT revision, registered FROM koguma.changes WHERE mesh = $1 AND registered > 0 ORDER BY revision DESC
+"""
+_FORGET_OF_MESH: Final = """
+    WITH forgotten AS (DELETE FROM koguma.changes WHERE mesh = $1 AND registered > 0 AND revision <= $2)
+    UPDATE koguma.head SET registrations_forgotten = greatest(registrations_forgotten, $2)
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Head:
@@ -147,6 +198,10 @@ class Head:
     revision: int
     oldest: int
     written: int
+    ordinal: int
+    """How many writes of people there were."""
+
+    registrations_forgotten: int
     compatible_with: int
     secrets_keys: Sequence[str] | None
     """The fingerprints of those that were the first of somebody; None while there is none."""
@@ -157,6 +212,11 @@ class Head:
     known_mark: UUID | None = None
     """That of the write that was asked for; None if it is not there, or is forgotten."""
 
+    @property
+    def followed_from(self) -> int:
+        """The oldest revision from which the log can be followed."""
+        return max(self.oldest, self.registrations_forgotten)
+
 
 @dataclass(frozen=True, slots=True)
 class EncodedChange:
@@ -164,14 +224,14 @@ class EncodedChange:
 
     change: Change
     texts: tuple[str | None, ...]
+    is_registration: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Forgetting:
-    """How much of the log is kept: revisions, bytes, and what is not older than a moment. The last always is."""
+    """How much of the log is kept: within limits, and what is not older than a moment. The last always is."""
 
-    kept: int
-    kept_bytes: int
+    limits: HistoryLimits
     eldest: datetime | None
 
 
@@ -271,11 +331,12 @@ async def was_recorded(connection: Connection, mark: UUID, revision: int) -> boo
         return is_there
 
 
-def encoded(change: Change, codec: DocumentCodec) -> EncodedChange:
+def encoded(change: Change, codec: DocumentCodec, *, is_registration: bool = False) -> EncodedChange:
     """Raises `TypeError` or `ValueError` for what JSON cannot say, or a column cannot take."""
     if not _is_text(*_names(change.key), change.author.name, change.author.origin):
         raise ValueError(f"{change.key!r}: PostgreSQL keeps no text with the character NUL, or with half a character")
-    return EncodedChange(change, (*columns.written(change.before, codec), *columns.written(change.after, codec)))
+    texts = (*columns.written(change.before, codec), *columns.written(change.after, codec))
+    return EncodedChange(change, texts, is_registration)
 
 
 async def record(
@@ -284,17 +345,44 @@ async def record(
     """Make changes of one revision or more, log them, and forget what is too old. Who listens is told at the commit."""
     last_by_key = {row.change.key: index for index, row in enumerate(changes)}
     positions: dict[int, int] = {}
-    written, rows = head.written, []
+    written, ordinal, rows = head.written, head.ordinal, []
     for index, row in enumerate(changes):
         change, key = row.change, row.change.key
         position = positions[change.revision] = positions.get(change.revision, -1) + 1
-        written += sum(len(text) for text in row.texts if text is not None)
+        size = sum(len(text) for text in row.texts if text is not None)
+        written += 0 if row.is_registration else size
+        ordinal += 0 if row.is_registration or position > 0 else 1
+        tallies = written, ordinal, max(1, size) if row.is_registration else 0
         by = change.at, change.author.name, change.author.origin
         is_last = last_by_key[key] == index
-        rows.append((change.revision, position, *_names(key), *row.texts, *by, _created(change), written, is_last))
-    newest = changes[-1].change.revision
-    limits = newest - forgetting.kept, written - forgetting.kept_bytes, forgetting.eldest
-    await connection.execute(_RECORD, *map(list, zip(*rows, strict=True)), mark, *limits, newest, written)
+        rows.append((change.revision, position, *_names(key), *row.texts, *by, _created(change), *tallies, is_last))
+    newest, limits = changes[-1].change.revision, forgetting.limits
+    budget = (ordinal - limits.kept, written - limits.kept_bytes) if ordinal > head.ordinal else (-1, -1)
+    tables = map(list, zip(*rows, strict=True))
+    await connection.execute(_RECORD, *tables, mark, *budget, forgetting.eldest, newest, written, ordinal)
+    if registered := [row.change.key for row in changes if row.is_registration]:
+        await _merge_registrations(connection, list(dict.fromkeys(registered)))
+        if is_check_due(head.revision, newest, limits):
+            await _share_registrations(connection, newest, limits)
+
+
+async def _merge_registrations(connection: Connection, keys: Sequence[Key]) -> None:
+    names = zip(*map(_names, keys), strict=True)
+    rows = await connection.fetch(_NEWEST_OF_DOCUMENTS, *map(list, names))
+    for number, of_document in groupby(rows, key=itemgetter("number")):
+        logged = (LoggedRegistration(row["revision"], row["registered"]) for row in of_document)
+        merge = merge_for([*takewhile(lambda change: change.size > 0, logged)])
+        if merge is not None:
+            values = *_names(keys[number - 1]), merge.first, merge.target
+            await connection.execute(_TAKE_BEFORE, *values)
+            await connection.execute(_DROP_MERGED, *values)
+
+
+async def _share_registrations(connection: Connection, newest: int, limits: HistoryLimits) -> None:
+    tallies = {mesh: RegistrationTally(*tally) for mesh, *tally in await connection.fetch(_OF_MESHES)}
+    for mesh, most in shares(tallies, limits).items():
+        newest_first = starmap(LoggedRegistration, await connection.fetch(_OF_MESH, mesh))
+        await connection.execute(_FORGET_OF_MESH, mesh, min(cut(newest_first, most), newest - 1))
 
 
 def _names(key: Key) -> tuple[str, str, str]:

@@ -282,8 +282,8 @@ class PostgresStore:
         if answered is None:
             self._news.publish()  # ask again at once
             return None
-        if answered != number or not head.oldest <= since <= head.revision:
-            raise Outdated(since, head.oldest, head.revision)
+        if answered != number or not head.followed_from <= since <= head.revision:
+            raise Outdated(since, head.followed_from, head.revision)
         reader.given_at = losses
         self._refusals.note(head.revision)
         if since == head.revision:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
 from functools import partial
 from typing import Final, TypeAlias, TypeVar
 from uuid import UUID, uuid4
@@ -32,6 +31,7 @@ from cp.store.postgres.listener import pauses
 from cp.store.postgres.roster import terms_of
 from cp.store.postgres.rows import EncodedChange, Forgetting, Head
 from cp.store.postgres.writing import QueuedWrite, WriteResult
+from cp.store.registrations import is_registration
 
 T = TypeVar("T")
 
@@ -108,7 +108,8 @@ class WriteTransactions:
             decide, len(keys), sum(queued.size for queued in together) + size_of_rows(documents)
         )
         if recorded:
-            await rows.record(connection, recorded, head, _forgetting(self._limits, recorded[-1].change.at), mark)
+            forgetting = Forgetting(self._limits, self._limits.eldest(recorded[-1].change.at))
+            await rows.record(connection, recorded, head, forgetting, mark)
         return results, len(recorded) > 0
 
     def _decided(
@@ -140,7 +141,8 @@ class WriteTransactions:
         at = self._clock()
         dated = outcome.dated(queued.writes, stored_by_key, at)
         changes = outcome.changes(dated, stored_by_key, revision, at, queued.author)
-        return [rows.encoded(change, self._codec) for change in changes]
+        of_proxy = is_registration(changes)
+        return [rows.encoded(change, self._codec, is_registration=of_proxy) for change in changes]
 
     async def _find_out(self, mark: UUID, revision: int, cut: Exception) -> None:
         """Find out whether writes up to a revision were committed. Raises if they were not, or nobody can say."""
@@ -174,10 +176,6 @@ class WriteTransactions:
 
 class _CutWhileCommitting(Exception):
     """Nobody told us whether the transaction was committed."""
-
-
-def _forgetting(limits: HistoryLimits, now: datetime) -> Forgetting:
-    return Forgetting(limits.kept, limits.kept_bytes, limits.eldest(now))
 
 
 def _make(change: Change, stored_by_key: dict[Key, Stored]) -> None:

@@ -16,10 +16,8 @@ from typing import Any, Final, TypeAlias
 
 from cp.store.ledger import size_of
 from cp.store.port import Author, Closed, Delete, Put, StoreUnreachable, Unusable, WriteUncertain
+from cp.store.postgres.rows import MOST_TOGETHER
 from cp.store.roster import Fence
-
-MOST: Final = 64
-"""How many writes are committed together at the most."""
 
 MOST_BYTES: Final = 4 * 1024 * 1024
 """How large their documents are at the most, unless it is one write alone: a group must not keep others for long."""
@@ -64,7 +62,7 @@ class WriteQueue:
     """Writes of this process in the order in which they came."""
 
     def __init__(self, commit: Commit, most: int) -> None:
-        self._commit, self._most = commit, min(most, MOST)
+        self._commit, self._most = commit, min(most, MOST_TOGETHER)
         self._waiting: deque[QueuedWrite] = deque()
         self._wake = asyncio.Event()
         self._closed = False
