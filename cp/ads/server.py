@@ -13,10 +13,12 @@ import grpc
 from cp.ads.admission import Doorkeeper
 from cp.ads.hub import Hub
 from cp.ads.large_messages import LargeMessageSlots
+from cp.ads.proxy_shares import ProxyShares, ShareLimits
 from cp.ads.refusal_log import RefusalLog
 from cp.ads.rounds import LoopRounds
-from cp.ads.stream import DELTA, STATE_OF_THE_WORLD, Stream, StreamKind, StreamSurroundings
+from cp.ads.stream import DELTA, MOST_SILENT, STATE_OF_THE_WORLD, Stream, StreamKind, StreamSurroundings
 from cp.ads.stream_limits import StreamLimits
+from cp.ads.turned_away import TurnedAway
 from cp.ads.unknown_nodes import UnknownNodes
 from cp.listening import reason_not_bound
 
@@ -46,10 +48,12 @@ class ServerOptions:
     drain: float = 0.0  # over how long streams are ended when the server stops
     most_streams: int | None = None
     most_streams_of_address: int | None = None
+    most_streams_of_proxy: int | None = 16
+    most_bytes_of_proxy: int = 8 * _MIB  # of names and versions, on all its streams
     streams_of_connection: int = 100  # Envoy needs one, and another one while it starts anew
     silence: float = 60.0  # how long a connection may have no stream
     most_unknown: int = 1000  # streams of proxies that have no Dataplane
-    request_limit: int = 4 * _MIB  # bytes of one request
+    request_limit: int = 2 * _MIB  # bytes of one request
     doorkeeper: Doorkeeper | None = None  # who is let in; without it everybody is
 
     def stream_age(self, chance: float) -> float | None:
@@ -69,6 +73,9 @@ def channel_arguments(options: ServerOptions) -> tuple[tuple[str, int], ...]:
         ("grpc.so_reuseport", int(options.shares_port)),
         # Otherwise whoever has connected, and asks for nothing, stays for as long as it likes.
         ("grpc.max_connection_idle_ms", int(options.silence * 1000)),
+        # Otherwise gRPC takes megabytes from clients that send fast, before a stream reads them.
+        ("grpc.http2.bdp_probe", 0),
+        ("grpc.http2.lookahead_bytes", 64 * 1024),
         ("grpc.max_concurrent_streams", options.streams_of_connection),
         # Envoy is told to ping every 30 s. gRPC takes more than one ping in 5 minutes for an attack.
         ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
@@ -101,6 +108,9 @@ class AdsServer:
             slots=LargeMessageSlots(options.large_at_once, options.large_patience),
             rounds=LoopRounds(options.round_seconds, options.round_streams),
             limits=StreamLimits(options.most_streams, options.most_streams_of_address),
+            shares=ProxyShares(ShareLimits(options.most_streams_of_proxy, options.most_bytes_of_proxy), time.monotonic),
+            silent=ProxyShares(ShareLimits(MOST_SILENT), time.monotonic),
+            turned_away=TurnedAway(time.monotonic),
             unknown_nodes=UnknownNodes(options.most_unknown, is_known),
             refusals=RefusalLog(time.monotonic),
             doorkeeper=options.doorkeeper,

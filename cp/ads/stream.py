@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import grpc
 import structlog
@@ -25,15 +25,25 @@ from cp.ads.admission import Admission, Doorkeeper, NotAdmitted, token_of
 from cp.ads.connection import Connection, StreamSession
 from cp.ads.hub import StreamSide
 from cp.ads.large_messages import LargeMessageSlots
+from cp.ads.proxy_shares import (
+    TOO_MANY_OF_PROXY,
+    TOO_MUCH_OF_PROXY,
+    ProxyShare,
+    ProxyShares,
+    SharedStream,
+    TooMuchHeld,
+)
 from cp.ads.refusal_log import RefusalLog
 from cp.ads.rounds import LoopRounds
 from cp.ads.session import wire
 from cp.ads.session.delta import DeltaSession
-from cp.ads.session.messages import Answer, Nack, Node, ProtocolViolation, Response
+from cp.ads.session.messages import Answer, Nack, Node, ProtocolViolation, Response, TooManyNames
 from cp.ads.session.name_sets import NameSets
 from cp.ads.session.sotw import SotwSession
-from cp.ads.stream_limits import StreamLimits, TooManyStreams
+from cp.ads.stream_limits import StreamLimits, TooManyStreams, address_of
+from cp.ads.turned_away import TurnedAway
 from cp.ads.unknown_nodes import TooManyUnknownNodes, UnknownNodes
+from cp.model.names import Key, proxy_id
 from cp.translate.packing import SHORT
 from cp.translate.snapshot import Snapshot
 
@@ -41,6 +51,8 @@ _MOST_WAITING = 16  # with so many responses waiting to be written, requests wai
 _MOST_UNANSWERED = 8  # with so many responses waiting for an answer, what is newer waits too
 _LARGE = 64 * 1024  # a message of so many bytes needs a slot
 _LONGEST_TIMER = 3600.0  # seconds
+
+MOST_SILENT = 256  # streams of one token, or of one address without tokens, that ask for nothing yet
 
 E = TypeVar("E", bound=BaseException)
 
@@ -51,10 +63,26 @@ class SilentClient(Exception):
     """A client opened a stream and asked for nothing."""
 
 
+_REFUSALS: Final[dict[type[Exception], tuple[grpc.StatusCode, str]]] = {
+    TooManyUnknownNodes: (grpc.StatusCode.RESOURCE_EXHAUSTED, "unknown"),
+    TooMuchHeld: (grpc.StatusCode.RESOURCE_EXHAUSTED, TOO_MUCH_OF_PROXY),
+    TooManyNames: (grpc.StatusCode.RESOURCE_EXHAUSTED, "too many names"),
+    SilentClient: (grpc.StatusCode.DEADLINE_EXCEEDED, "silent"),
+    ProtocolViolation: (grpc.StatusCode.INVALID_ARGUMENT, "protocol"),
+    DecodeError: (grpc.StatusCode.INVALID_ARGUMENT, "protocol"),
+}
+"""The status with which a stream ends, and the word that metrics have for it."""
+
+_REFUSED: Final[tuple[type[Exception], ...]] = (NotAdmitted, TooManyStreams, *_REFUSALS)
+
+
 class _Session(StreamSession, Protocol):
     """What a stream needs of its session, whichever variant it is."""
 
     answer: Answer | None
+
+    @property
+    def held_bytes(self) -> int: ...
 
     def receive(self, request: Any) -> list[Response]: ...
     def publish(self, snapshot: Snapshot) -> list[Response]: ...
@@ -90,6 +118,9 @@ class StreamSurroundings:
     slots: LargeMessageSlots
     rounds: LoopRounds
     limits: StreamLimits
+    shares: ProxyShares
+    silent: ProxyShares
+    turned_away: TurnedAway
     unknown_nodes: UnknownNodes
     refusals: RefusalLog
     doorkeeper: Doorkeeper | None
@@ -107,6 +138,7 @@ class Stream:
     _session: _Session
     _connection: Connection
     _first_request: bytes | None
+    _share: ProxyShare
 
     def __init__(self, kind: StreamKind, surroundings: StreamSurroundings) -> None:
         self._kind = kind
@@ -114,6 +146,9 @@ class Stream:
         self._slots = surroundings.slots
         self._rounds = surroundings.rounds
         self._limits = surroundings.limits
+        self._shares, self._silent = surroundings.shares, surroundings.silent
+        self._turned_away = surroundings.turned_away
+        self._shared = SharedStream(self._make_way)
         self._unknown_nodes = surroundings.unknown_nodes
         self._refusals = surroundings.refusals
         self._doorkeeper = surroundings.doorkeeper
@@ -131,6 +166,7 @@ class Stream:
         self._wake = asyncio.Event()  # the writer has something to do
         self._outbox_is_empty = asyncio.Event()
         self._is_ending = False
+        self._first_request = None
         self._awaited_answer: str | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._log = structlog.get_logger("cp.ads").bind(stream=kind.name)
@@ -140,23 +176,36 @@ class Stream:
         # A task group wraps what its tasks raise, so that errors arrive here as groups.
         try:
             await self._serve(context)
-        except* NotAdmitted as errors:
+        except* _REFUSED as errors:
             refusal = _leaf(errors)
-            fault, status, sort = str(refusal), refusal.status, refusal.sort
-        except* TooManyStreams as errors:
-            surplus = _leaf(errors)
-            fault, status, sort = str(surplus), grpc.StatusCode.RESOURCE_EXHAUSTED, surplus.sort
-        except* TooManyUnknownNodes as errors:
-            fault, status, sort = str(_leaf(errors)), grpc.StatusCode.RESOURCE_EXHAUSTED, "unknown"
-        except* SilentClient as errors:
-            fault, status, sort = str(_leaf(errors)), grpc.StatusCode.DEADLINE_EXCEEDED, "silent"
-        except* (ProtocolViolation, DecodeError) as errors:
-            fault, status, sort = str(_leaf(errors)), grpc.StatusCode.INVALID_ARGUMENT, "protocol"
+            reason, (status, sort) = str(refusal), _status_and_sort(refusal)
+            _drop_frames(errors)
+            del refusal
         else:
             return
         self._hub.metrics.refused.labels(sort).inc()
-        self._refusals.tell(sort, fault, stream=self._kind.name, peer=context.peer(), **self._proxy)
-        await context.abort(status, fault)
+        self._refusals.tell(sort, reason, stream=self._kind.name, peer=context.peer(), **self._proxy)
+        self._forget()
+        with self._turned_away.waiting(address_of(context.peer())) as seconds:
+            await self._wait_for_end(seconds)
+        await context.abort(status, reason)
+
+    def _forget(self) -> None:
+        """Drop what the client sent and was to be sent, as it may wait for its end for a while."""
+        self._outbox.clear()
+        self._expulsion = self._first_request = self._published = None
+        for name in ("_session", "_connection"):
+            self.__dict__.pop(name, None)
+
+    async def _wait_for_end(self, within: float) -> None:
+        """Return after so many seconds, or when the server ends its streams."""
+        if within <= 0:
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within):
+                while not self._is_ending:
+                    self._wake.clear()
+                    await self._wake.wait()
 
     async def _serve(self, context: Context) -> None:
         token, claims = "", None
@@ -169,7 +218,7 @@ class Stream:
             await self._serve_claims(token, claims, context)
 
     async def _serve_claims(self, token: str, claims: DataplaneClaims | None, context: Context) -> None:
-        self._first_request = await self._asked_in_time(context)
+        self._first_request = await self._asked_in_time(claims, context)
         if self._first_request is None:
             return
         await self._rounds.turn()
@@ -178,16 +227,33 @@ class Stream:
         if self._doorkeeper is not None and claims is not None:
             self._admission = await self._doorkeeper.admission(token, claims, node)
             self._token = {"token": claims.id}
-        with self._unknown_nodes.counted(node.id):
+        with self._unknown_nodes.counted(node.id), self._shares.entered(node.id, self._shared) as self._share:
             await self._serve_node(node, context)
 
-    async def _asked_in_time(self, context: Context) -> bytes | None:
-        """The first request. Until it comes nobody knows whose stream it is, so none is kept for long."""
+    async def _asked_in_time(self, claims: DataplaneClaims | None, context: Context) -> bytes | None:
+        """The first request. Until it comes no one knows whose stream it is, so none is kept for long, or many.
+
+        A stream with a token for one Dataplane counts as one of that.
+        """
+        loop = asyncio.get_running_loop()
+        shares, asker = self._silent, address_of(context.peer()) if claims is None else claims.id
+        if claims is not None and claims.name:
+            shares, asker = self._shares, proxy_id(Key("Dataplane", claims.mesh, claims.name))
         try:
-            async with asyncio.timeout(self._seconds_to_ask):
-                return await _read(context)
+            async with asyncio.timeout(self._seconds_to_ask) as limit:
+                with shares.entered(asker, SharedStream(lambda: limit.reschedule(loop.time()))):
+                    return await _read(context)
         except TimeoutError:
-            raise SilentClient(f"there was no first request within {self._seconds_to_ask:g} s") from None
+            reason = f"there was no first request within {self._seconds_to_ask:g} s"
+            raise SilentClient(f"{reason}, or too many newer streams wait for theirs too") from None
+
+    def _make_way(self) -> None:
+        """End the stream: its Dataplane has newer ones, and as many as it may have."""
+        most = self._share.limits.streams
+        reason = f"this proxy has {most} newer streams, which is the most (KOGUMA_MOST_STREAMS_OF_PROXY)"
+        self._expulsion = NotAdmitted(grpc.StatusCode.RESOURCE_EXHAUSTED, TOO_MANY_OF_PROXY, reason)
+        if self._writer is not None:
+            self._writer.cancel()
 
     def end(self) -> None:
         """Write the responses that wait to be written, then close the stream."""
@@ -269,6 +335,8 @@ class Stream:
             await context.send_initial_metadata(())
         self._receive(self._take_first_request())
         self._wake.set()
+        if self._expulsion is not None:
+            raise self._expulsion
         # Whichever of the two ends first, by the client's or by our decision, ends the other.
         async with asyncio.TaskGroup() as tasks:
             reader = tasks.create_task(self._read(context))
@@ -286,7 +354,11 @@ class Stream:
                 self._outbox_is_empty.clear()
                 await self._outbox_is_empty.wait()
             await self._rounds.turn()
+            pause = self._share.pause_after(len(data))
             self._receive(data)
+            del data  # it may have 4 MiB, and the next request may come late
+            if pause > 0:
+                await asyncio.sleep(pause)
 
     def _receive(self, data: bytes) -> None:
         self._must_be_admitted()
@@ -295,6 +367,7 @@ class Stream:
             raise ProtocolViolation("node.id is another one than in the first request on the stream")
         if responses := self._session.receive(request):
             self._wake.set()
+        self._share.hold(self._shared, self._session.held_bytes)
         self._queue(responses)
         answer = self._session.answer
         if answer is not None:
@@ -383,6 +456,21 @@ class Stream:
         self._log.warning("clusters.unanswered", seconds=self._patience)
         self._queue(self._session.expire(nonce))
         self._wake.set()
+
+
+def _status_and_sort(refusal: Exception) -> tuple[grpc.StatusCode, str]:
+    if isinstance(refusal, NotAdmitted):
+        return refusal.status, refusal.sort
+    if isinstance(refusal, TooManyStreams):
+        return grpc.StatusCode.RESOURCE_EXHAUSTED, refusal.sort
+    return next(answer for kind, answer in _REFUSALS.items() if isinstance(refusal, kind))
+
+
+def _drop_frames(error: BaseException) -> None:
+    """Let go of the frames that raised an error: they hold what the client sent, and refer to the error in turn."""
+    error.__traceback__ = None
+    for inner in error.exceptions if isinstance(error, BaseExceptionGroup) else ():
+        _drop_frames(inner)
 
 
 def _leaf(errors: BaseExceptionGroup[E]) -> E:

@@ -186,6 +186,8 @@ async def proxies_served(  # noqa: PLR0913  # how proxies are served
             drain=settings.drain,
             most_streams=settings.most_streams or None,
             most_streams_of_address=settings.most_streams_of_address or None,
+            most_streams_of_proxy=settings.most_streams_of_proxy or None,
+            most_bytes_of_proxy=settings.most_bytes_of_proxy,
             most_unknown=settings.most_unknown,
             request_limit=settings.request_limit,
             doorkeeper=doorkeeper_of(settings, reconciler, door.offline_keys),

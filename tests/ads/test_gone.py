@@ -9,10 +9,12 @@ from envoy.service.discovery.v3.discovery_pb2 import DiscoveryRequest
 
 from cp.ads.hub import Hub
 from cp.ads.large_messages import LargeMessageSlots
+from cp.ads.proxy_shares import ProxyShares, ShareLimits
 from cp.ads.refusal_log import RefusalLog
 from cp.ads.rounds import LoopRounds
 from cp.ads.stream import STATE_OF_THE_WORLD, Stream, StreamSurroundings
 from cp.ads.stream_limits import StreamLimits
+from cp.ads.turned_away import TurnedAway
 from cp.ads.unknown_nodes import UnknownNodes
 from cp.translate.packing import CLUSTER
 from tests.ads.content import cluster, snapshot
@@ -49,6 +51,9 @@ def test_a_stream_to_a_client_that_has_gone_ends() -> None:
             slots=LargeMessageSlots(1, 1.0),
             rounds=LoopRounds(0.02, 8),
             limits=StreamLimits(None, None),
+            shares=ProxyShares(ShareLimits(None), lambda: 0.0),
+            silent=ProxyShares(ShareLimits(None), lambda: 0.0),
+            turned_away=TurnedAway(lambda: 0.0),
             unknown_nodes=UnknownNodes(1, lambda _: True),
             refusals=RefusalLog(lambda: 0.0),
             doorkeeper=None,

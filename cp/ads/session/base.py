@@ -24,16 +24,29 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from sys import getsizeof
+from typing import Final
 
 from cp.ads.session.channel import Channel
 from cp.ads.session.client_resources import WILDCARD_TYPES
-from cp.ads.session.messages import WILDCARD, Answer, Nack, Response, ResponseCounts, TypeStatus
+from cp.ads.session.messages import (
+    WILDCARD,
+    Answer,
+    Nack,
+    Response,
+    ResponseCounts,
+    TypeStatus,
+    check_names,
+)
 from cp.ads.session.pending import ChannelUpdate
 from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, ROUTES, RUNTIME, SECRET, ResourceBatch
 from cp.translate.snapshot import EMPTY, NO_PART, Snapshot, SnapshotPart
 
 # What a session awaits if it is no response: requests for listeners and routes of a client that has connected again.
 CLUSTER_USERS = "listeners and routes"
+
+_PER_NAME: Final = 64
+"""Bytes of memory for each name in a set, beyond its text."""
 
 _ALONE = 32 * 1024  # a batch of so many bytes goes in a response of its own, which other streams then share
 
@@ -42,8 +55,8 @@ class SessionBase(ABC):
     """One stream, from requests and snapshots to responses. How an update becomes responses is up to the variant."""
 
     __slots__ = (
-        *("_channels", "_has_old_clusters", "_is_idle", "_is_target_sent", "_leaving_endpoints", "_newest", "_shared"),
-        *("_target", "_trusts_versions", "answer"),
+        *("_channels", "_has_old_clusters", "_held_bytes", "_is_idle", "_is_target_sent", "_leaving_endpoints"),
+        *("_newest", "_shared", "_target", "_trusts_versions", "answer"),
     )
 
     sends_all = False  # a response for clusters or listeners holds all of them
@@ -65,6 +78,7 @@ class SessionBase(ABC):
         self._is_idle = False  # nothing is to be sent, whatever is ACKed
         self._shared = shared
         self._trusts_versions = trusts_versions
+        self._held_bytes: dict[str, int] = {}  # by type
         self.answer: Answer | None = None  # that the last request gave to a response, if it gave one
 
     @abstractmethod
@@ -141,6 +155,11 @@ class SessionBase(ABC):
             self._channel(type_url).has_version_of_ours for type_url in WILDCARD_TYPES
         )
         return is_known and all(channel.is_settled for channel in self._channels.values())
+
+    @property
+    def held_bytes(self) -> int:
+        """The memory that names and versions of the client take, about."""
+        return sum(self._held_bytes.values())
 
     @property
     def _has_requested_roots(self) -> bool:
@@ -266,6 +285,15 @@ class SessionBase(ABC):
             channel.subscribe(added_names)
         if added_names or removed_names:
             channel.share_names(self._shared)
+            self._measure(channel)
+
+    def _measure(self, channel: Channel) -> None:
+        """Note the memory that a channel takes by what the client names. Raises `TooManyNames` if it is too much."""
+        names, versions = channel.subscription.names, channel.subscription.initial_versions
+        size = sum(map(getsizeof, names)) + _PER_NAME * len(names)
+        size += sum(map(getsizeof, (*versions, *versions.values()))) + _PER_NAME * len(versions)
+        self._held_bytes[channel.type_url] = size
+        check_names(channel.type_url, len(names), size)
 
     def _react(self, *, is_only_an_answer: bool) -> list[Response]:
         # An idle session has nothing that waits for an ACK. A NACK may call for another response.

@@ -6,19 +6,15 @@ https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol#incremental-xd
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from typing import Final
+from collections.abc import Iterator
 
 from cp.ads.session.base import SessionBase, portions, without_wildcard
 from cp.ads.session.channel import Channel
 from cp.ads.session.client_resources import WILDCARD_TYPES
-from cp.ads.session.messages import MOST_NAMES, WILDCARD, DeltaRequest, ProtocolViolation, Response
+from cp.ads.session.messages import WILDCARD, DeltaRequest, Response
 from cp.ads.session.pending import ChannelUpdate
-from cp.translate.packing import CLUSTER, SHORT, TYPES, digest_of, version_of
+from cp.translate.packing import CLUSTER, TYPES, digest_of, version_of
 from cp.translate.snapshot import Snapshot
-
-_MOST_CHARACTERS: Final = 16 * 1024 * 1024
-"""Of all these names together. A request has fewer, but a stream has any number of requests."""
 
 
 class DeltaSession(SessionBase):
@@ -47,7 +43,6 @@ class DeltaSession(SessionBase):
         if wants_all and channel.type_url in WILDCARD_TYPES:
             channel.subscribe_to_all()
         self._change_names(channel, without_wildcard(request.subscribe), request.unsubscribe)
-        _check_names(channel.type_url, channel.subscription.names)
         return True
 
     def _open(self, channel: Channel, request: DeltaRequest) -> None:
@@ -55,6 +50,7 @@ class DeltaSession(SessionBase):
         # https://www.envoyproxy.io/docs/envoy/latest/api-v3/service/discovery/v3/discovery.proto#service-discovery-v3-deltadiscoveryrequest
         channel.open()
         channel.note_initial_versions(request.initial_versions)
+        self._measure(channel)
         if channel.type_url == CLUSTER and request.initial_versions:
             self._has_old_clusters = True
 
@@ -74,12 +70,3 @@ class DeltaSession(SessionBase):
         removals = sum(digest_of(f"-{name}") for name in update.removed)
         version = version_of(sum(batch.digest for batch in update.batches) + removals)
         return channel.respond(version, update.batches, update, update.removed)
-
-
-def _check_names(type_url: str, names: Collection[str]) -> None:
-    """Each request adds to what the stream asks for. Raises `ProtocolViolation` for more than any proxy needs."""
-    asked = f"the stream asks for {len(names)} {SHORT[type_url]}"
-    if len(names) > MOST_NAMES:
-        raise ProtocolViolation(f"{asked}: {MOST_NAMES} are the most")
-    if (size := sum(map(len, names))) > _MOST_CHARACTERS:
-        raise ProtocolViolation(f"{asked} with {size} characters in their names: {_MOST_CHARACTERS} are the most")

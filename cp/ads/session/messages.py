@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from cp.translate.packing import PackedResource, ResourceBatch
+from cp.translate.packing import SHORT, PackedResource, ResourceBatch
 
 WILDCARD = "*"
 
@@ -19,8 +19,28 @@ MOST_NAMES: Final = 20_000
 some milliseconds to read so many, in which all other streams wait."""
 
 
+MOST_BYTES: Final = 4 * 1024 * 1024
+"""Of memory for the names of one type on one stream: some 200 for each of the most."""
+
+MOST_CHARACTERS: Final = 1024
+"""Of a version, a nonce or a name that is to be compared with one of ours. Ours are shorter."""
+
+
 class ProtocolViolation(Exception):
     """The client broke the protocol."""
+
+
+class TooManyNames(ProtocolViolation):
+    """The client asks for more than any proxy needs."""
+
+
+def check_names(type_url: str, count: int, size: int = 0) -> None:
+    """Check what a stream asks for of one type. Raises `TooManyNames`."""
+    asked = f"the stream asks for {count} {SHORT.get(type_url, 'names')}"
+    if count > MOST_NAMES:
+        raise TooManyNames(f"{asked}: {MOST_NAMES} are the most")
+    if size > MOST_BYTES:
+        raise TooManyNames(f"{asked} with names and versions of {size} bytes: {MOST_BYTES} are the most")
 
 
 @dataclass(frozen=True, slots=True)

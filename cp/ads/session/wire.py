@@ -15,7 +15,15 @@ from envoy.config.core.v3.base_pb2 import Node as NodeMessage
 from envoy.service.discovery.v3.discovery_pb2 import DeltaDiscoveryRequest, DiscoveryRequest
 from google.protobuf.json_format import MessageToDict
 
-from cp.ads.session.messages import MOST_NAMES, DeltaRequest, Node, ProtocolViolation, Response, SotwRequest
+from cp.ads.session.messages import (
+    MOST_CHARACTERS,
+    DeltaRequest,
+    Node,
+    ProtocolViolation,
+    Response,
+    SotwRequest,
+    check_names,
+)
 from cp.ads.session.name_sets import NameSets
 from cp.model.registration import CERTIFICATES, OWNER, RESOURCE
 from cp.model.yaml import height
@@ -42,7 +50,7 @@ _MORE: Final = 0x80
 
 def decoded(data: bytes, name_sets: NameSets) -> SotwRequest:
     message = DiscoveryRequest.FromString(data)
-    _check_count(len(message.resource_names))
+    check_names(message.type_url, len(message.resource_names))
     # The type follows the names, behind a tag and a size of one byte each. It is looked for from the end, because a
     # name may contain it.
     end = data.rfind(message.type_url.encode()) - 2
@@ -50,7 +58,7 @@ def decoded(data: bytes, name_sets: NameSets) -> SotwRequest:
         type_url=message.type_url,
         names=name_sets.read(message.resource_names, _names_bytes(data, end)),
         nonce=message.response_nonce,
-        version=message.version_info,
+        version=message.version_info[:MOST_CHARACTERS],
         error=_error(message),
         node_id=message.node.id,
     )
@@ -58,8 +66,8 @@ def decoded(data: bytes, name_sets: NameSets) -> SotwRequest:
 
 def decoded_delta(data: bytes, name_sets: NameSets) -> DeltaRequest:
     message = DeltaDiscoveryRequest.FromString(data)
-    _check_count(len(message.resource_names_subscribe) + len(message.resource_names_unsubscribe))
-    _check_count(len(message.initial_resource_versions))
+    check_names(message.type_url, len(message.resource_names_subscribe) + len(message.resource_names_unsubscribe))
+    check_names(message.type_url, len(message.initial_resource_versions))
     initial_versions = dict(message.initial_resource_versions.items())
     # Nothing else stands beside names here, or what does makes the names hard to tell apart.
     end = 0 if initial_versions else len(data)
@@ -158,11 +166,6 @@ def shortened(text: str) -> str:
     """The beginning and the end of an error, which are the parts that matter."""
     half = _LONGEST_ERROR // 2
     return text if len(text) <= _LONGEST_ERROR else f"{text[:half]} … {text[-half:]}"
-
-
-def _check_count(names: int) -> None:
-    if names > MOST_NAMES:
-        raise ProtocolViolation(f"a request with {names} names is refused: {MOST_NAMES} are the most")
 
 
 def _node(message: DiscoveryRequest | DeltaDiscoveryRequest) -> Node | None:

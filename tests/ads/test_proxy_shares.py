@@ -1,0 +1,202 @@
+"""The part of a server that one Dataplane may use, and how clients are turned away that want more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+import grpc
+import pytest
+from envoy.service.discovery.v3.discovery_pb2 import DeltaDiscoveryRequest
+
+from cp.ads.hub import Hub
+from cp.ads.loop import DrainLoop
+from cp.ads.proxy_shares import ProxyShare, ProxyShares, SharedStream, ShareLimits, TooMuchHeld
+from cp.ads.server import AdsServer, ServerOptions, serving
+from cp.ads.session.messages import MOST_BYTES
+from cp.ads.turned_away import AT_ONCE, LONGEST, TurnedAway
+from cp.translate.packing import CLUSTER, ENDPOINTS, ROUTES, SECRET
+from tests.ads.content import cluster, snapshot
+from tests.ads.proxy import Proxy
+from tests.support.waiting import eventually_on_loop
+
+WEB = "default.web"
+DELTA = "DeltaAggregatedResources"
+EXHAUSTED = grpc.StatusCode.RESOURCE_EXHAUSTED
+
+Scene = Callable[[Hub, AdsServer], Awaitable[None]]
+
+
+def play(scene: Scene, **options: Any) -> None:
+    async def played() -> None:
+        hub = Hub()
+        hub.publisher.publish(WEB, snapshot(cluster("a")))
+        async with serving(hub, ServerOptions(grace=0.5, **options), lambda: 0.5) as server:
+            await scene(hub, server)
+
+    with asyncio.Runner(loop_factory=DrainLoop) as runner:
+        runner.run(played())
+
+
+def delta(type_url: str, *names: str, **versions: str) -> bytes:
+    request = DeltaDiscoveryRequest(
+        type_url=type_url, resource_names_subscribe=names, initial_resource_versions=versions
+    )
+    request.node.id = WEB
+    return request.SerializeToString()
+
+
+def refused(hub: Hub, reason: str) -> float:
+    value = hub.metrics.registry.get_sample_value("koguma_ads_streams_refused_total", {"reason": reason})
+    return value or 0.0
+
+
+def test_a_new_stream_ends_the_oldest_of_its_proxy() -> None:
+    async def scene(hub: Hub, server: AdsServer) -> None:
+        async with AsyncExitStack() as stack:
+            proxies = []
+            for number in range(3):
+                proxies.append(await stack.enter_async_context(Proxy(server.port)))
+                await proxies[-1].ask(CLUSTER)
+                await proxies[-1].hear()
+                assert len(hub.observer.of(WEB)) <= min(number + 1, 3)
+            other = await stack.enter_async_context(Proxy(server.port, "default.other"))
+            await other.ask(CLUSTER)
+            code, text = await proxies[0].end()
+            assert (code, "KOGUMA_MOST_STREAMS_OF_PROXY" in text) == (EXHAUSTED, True)
+            await eventually_on_loop(lambda: len(hub.observer.of(WEB)) == 2)
+            assert refused(hub, "too many of one proxy") == 1
+            hub.publisher.publish(WEB, snapshot(cluster("b")))
+            for proxy in proxies[1:]:
+                assert (await proxy.hear()).resources[0].value == cluster("b").body
+
+    play(scene, most_streams_of_proxy=2)
+
+
+@pytest.mark.parametrize("kind", ["delta", "versions", "sotw"])
+def test_streams_of_a_proxy_share_the_memory_of_names(kind: str) -> None:
+    names = [f"{number:01000}" for number in range(80)]
+
+    async def fill(proxy: Proxy, type_url: str) -> None:
+        if kind == "sotw":
+            await proxy.ask(type_url, *names)
+        else:
+            await proxy.say(delta(type_url, *names) if kind == "delta" else delta(type_url, **dict.fromkeys(names, "")))
+
+    async def scene(hub: Hub, server: AdsServer) -> None:
+        method = "StreamAggregatedResources" if kind == "sotw" else DELTA
+        async with (
+            Proxy(server.port, method=method) as first,
+            Proxy(server.port, method=method) as second,
+            Proxy(server.port, "default.other") as other,
+        ):
+            await fill(first, ENDPOINTS)
+            await other.ask(ENDPOINTS, *names)
+            await eventually_on_loop(lambda: bool(hub.observer.of(WEB)))
+            await fill(second, SECRET)
+            code, text = await second.end()
+            assert (code, "KOGUMA_MOST_BYTES_OF_PROXY" in text) == (EXHAUSTED, True)
+            assert refused(hub, "too much of one proxy") == 1
+            assert (len(hub.observer.of(WEB)), len(hub.observer.of("default.other"))) == (1, 1)
+
+    play(scene, most_bytes_of_proxy=128 * 1024)
+
+
+@pytest.mark.parametrize("type_url", [ENDPOINTS, ROUTES, SECRET, CLUSTER])
+def test_names_of_a_type_take_no_more_than_their_share(type_url: str) -> None:
+    async def scene(hub: Hub, server: AdsServer) -> None:
+        async with Proxy(server.port, method=DELTA) as proxy:
+            for letter in "abcde":
+                await proxy.say(delta(type_url, letter * (MOST_BYTES // 4)))
+            code, text = await proxy.end()
+        assert (code, f"{MOST_BYTES} are the most" in text) == (EXHAUSTED, True)
+        assert refused(hub, "too many names") == 1
+
+    play(scene)
+
+
+def test_names_that_are_given_up_make_room() -> None:
+    share = ProxyShare(ShareLimits(None, held_bytes=100), lambda: 0.0)
+    first, second = SharedStream(lambda: None), SharedStream(lambda: None)
+    share.add(first)
+    share.add(second)
+    share.hold(first, 80)
+    with pytest.raises(TooMuchHeld, match="110 bytes"):
+        share.hold(second, 30)
+    share.hold(first, 10)
+    share.hold(second, 90)
+
+
+def test_a_share_is_forgotten_with_its_last_stream() -> None:
+    shares = ProxyShares(ShareLimits(1), lambda: 0.0)
+    ended: list[str] = []
+    with (
+        shares.entered("a", SharedStream(lambda: ended.append("first"))),
+        shares.entered("a", SharedStream(lambda: ended.append("second"))),
+        shares.entered("b", SharedStream(lambda: ended.append("b"))),
+    ):
+        assert ended == ["first"]
+    assert not shares._shares
+
+
+def test_many_requests_are_read_later() -> None:
+    now = 0.0
+    share = ProxyShare(ShareLimits(None, request_bytes=100_000, request_rate=10_000), lambda: now)
+    assert [share.pause_after(1000) for _ in range(19)] == [0.0] * 19
+    assert 0 < share.pause_after(10_000) < 2
+    now = 60.0
+    assert share.pause_after(1000) == 0
+
+
+def test_a_token_has_few_streams_that_ask_for_nothing() -> None:
+    async def scene(hub: Hub, server: AdsServer) -> None:
+        server._surroundings.silent._limits = ShareLimits(1)
+        async with Proxy(server.port) as first:
+            await eventually_on_loop(lambda: len(server._streams) == 1)
+            async with Proxy(server.port) as second:
+                assert (await first.end())[0] is grpc.StatusCode.DEADLINE_EXCEEDED
+                assert refused(hub, "silent") == 1
+                await second.ask(CLUSTER)
+                await second.hear()
+
+    play(scene)
+
+
+def test_an_address_that_was_turned_away_often_is_answered_later() -> None:
+    now = 0.0
+    turned_away = TurnedAway(lambda: now)
+
+    def delay(address: str) -> float:
+        with turned_away.waiting(address) as seconds:
+            return seconds
+
+    assert [delay("a") for _ in range(AT_ONCE)] == [0.0] * AT_ONCE
+    delays = [delay("a") for _ in range(1000)]
+    assert delays == sorted(delays)
+    assert (delays[0] > 0, delays[-1]) == (True, LONGEST)
+    assert delay("b") == 0
+    now = 2000.0
+    assert delay("a") == 0
+
+
+def test_a_client_that_is_turned_away_often_waits_and_others_do_not() -> None:
+    async def scene(hub: Hub, server: AdsServer) -> None:
+        async with Proxy(server.port) as first, AsyncExitStack() as stack:
+            await first.ask(CLUSTER)
+            await first.hear()
+            for _ in range(AT_ONCE):
+                async with Proxy(server.port, "default.second") as second:
+                    assert (await second.end())[0] is EXHAUSTED
+            server._surroundings.turned_away._delay = lambda address: LONGEST  # type: ignore[method-assign]
+            late = await stack.enter_async_context(Proxy(server.port, "default.late"))
+            await eventually_on_loop(lambda: refused(hub, "too many of one address") == AT_ONCE + 1)
+            assert server._surroundings.turned_away._waiting == 1
+            hub.publisher.publish(WEB, snapshot(cluster("b")))
+            await first.hear()
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(server.stop())  # it keeps no one who waits
+                assert (await late.end())[0] in {EXHAUSTED, grpc.StatusCode.UNAVAILABLE}
+
+    play(scene, most_streams_of_address=1)
