@@ -65,6 +65,7 @@ class Metrics:
         self.api_seconds = self._histogram(
             "api_request_seconds", "From a request to the beginning of its answer", "method", "route"
         )
+        self.api_limited = self._counter("api_limited", "Requests that were too many of their sort", "limit")
         self.store_seconds = self._histogram("store_seconds", "How long the store takes", "operation")
         self.store_errors = self._counter("store_errors", "What the store failed to do", "operation", "error")
         self.spans = self._counter("spans", "Spans of traces", "outcome")

@@ -9,7 +9,7 @@ from typing import Final
 
 from cp.agent.joining import MeshJoin
 from cp.agent.next_attempt import REFUSED, AttemptedToken, next_attempt
-from cp.agent.retrying import FIRST_PAUSE, LONGEST_PAUSE, may_pass, part_of
+from cp.agent.retrying import FIRST_PAUSE, LONGEST_PAUSE, may_pass, pause_after
 from cp.agent.say import Say
 from cp.client.client import Client
 from cp.client.credentials import NO_CREDENTIALS, Credentials
@@ -44,9 +44,10 @@ class Membership:
                 last_message = problem.message
                 if not may_pass(problem) and not self._may_get_token(problem):
                     return
+                wait = pause_after(problem, pause)
             else:
                 return
-            token.wait(part_of(pause), ended)
+            token.wait(wait, ended)
             pause = min(pause * 2, LONGEST_PAUSE)
 
     def _then(self, problem: Problem) -> str:

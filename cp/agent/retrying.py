@@ -16,6 +16,9 @@ T = TypeVar("T")
 
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 3.0
+LONGEST_ASKED: Final = 60.0
+"""Seconds that an agent waits because the control plane asks for it, at the most."""
+
 _UNAVAILABLE: Final = 503
 _NEWS_EVERY: Final = 10.0
 _CHANCE: Final = SystemRandom()
@@ -46,13 +49,20 @@ def persistently(attempt: Callable[[], T], patience: RetryTime) -> T:
             if problem.hint not in {"", last_hint}:
                 patience.say(problem.hint)
                 last_hint = problem.hint
-        time.sleep(part_of(pause))
+            wait = pause_after(problem, pause)
+        time.sleep(wait)
         pause = min(pause * 2, LONGEST_PAUSE)
 
 
 def part_of(pause: float) -> float:
     """Some of a pause: agents that wait for one control plane do not come back to it all at once."""
     return pause * _CHANCE.random()
+
+
+def pause_after(problem: Problem, pause: float) -> float:
+    """Return how long to wait after a problem: some of a pause, and at least as long as the control plane asks for."""
+    asked = problem.retry_after if isinstance(problem, RequestRejected) and problem.retry_after is not None else 0.0
+    return min(asked, LONGEST_ASKED) + part_of(pause)
 
 
 def may_pass(problem: Problem) -> bool:

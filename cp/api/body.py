@@ -83,16 +83,16 @@ def decoded(text: str, schema: type[T]) -> T:
         raise ValueError("it is nested too deeply") from None
 
 
-async def reading_of(request: Request, work: WorkQueue, limit: int) -> FileReading:
+async def reading_of(request: Request, work: WorkQueue, limit: int, most: int = LARGEST) -> FileReading:
     """The documents in a body."""
-    text = await text_of(request, limit, LARGEST)
+    text = await text_of(request, limit, most)
     kind, place = content_type(request.headers), place_of(request.headers.get(SOURCE_HEADER, ""))
     return await work.do(request, lambda _: _reading(text, kind, place), is_small=is_small_text(text))
 
 
-async def document_of(request: Request, work: WorkQueue, limit: int) -> Document:
+async def document_of(request: Request, work: WorkQueue, limit: int, most: int = LARGEST) -> Document:
     """The one document in a body."""
-    reading = await reading_of(request, work, limit)
+    reading = await reading_of(request, work, limit, most)
     if reading.findings:
         raise invalid(_TITLE, reading.findings)
     if len(reading.documents) != 1:

@@ -6,6 +6,7 @@ import base64
 import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Final
 
 import structlog
@@ -21,9 +22,21 @@ from cp.api.bootstrap_config import bootstrap_config, networking_of
 from cp.api.bootstrap_request import ENVOY, GRPC_CLIENT, BootstrapRequest, bootstrap_request, unprocessable, with_run
 from cp.api.caller import caller_of
 from cp.api.collaborators import Collaborators
-from cp.api.errors import BAD_REQUEST, CHALLENGE, FORBIDDEN, NOT_FOUND, TOLD, UNAUTHORIZED, ApiError, RequestFault
+from cp.api.errors import (
+    BAD_REQUEST,
+    CHALLENGE,
+    FORBIDDEN,
+    NOT_FOUND,
+    TOLD,
+    TOO_LARGE,
+    UNAUTHORIZED,
+    UNAVAILABLE,
+    ApiError,
+    RequestFault,
+)
 from cp.api.near import Missing, instead, not_found
 from cp.api.powers import ChangedDocument, WriteRights
+from cp.api.proxy_rates import LARGEST_DATAPLANE
 from cp.api.writes import must_be_writable
 from cp.model.document import Document
 from cp.model.names import Key
@@ -66,6 +79,7 @@ class BootstrapHandler:
         if self._is_for_users:
             caller_of(request).must_write_keys([wanted.key])
         claims = await self._claims(request, wanted)
+        self._must_be_in_time(request, wanted, claims)
         host, control_plane = self._control_plane(request, wanted)
         await self._mesh_there(request, wanted.mesh, tells_names=claims is None)
         brought = await work.do(request, lambda _: self._brought(wanted))
@@ -96,6 +110,17 @@ class BootstrapHandler:
                 self._api.access.note_bad_token(host_of(request.scope), token)
             raise self._not_admitted(wanted, refused) from None
         return claims
+
+    def _must_be_in_time(self, request: Request, wanted: BootstrapRequest, claims: DataplaneClaims | None) -> None:
+        """Raise `ApiError` if the proxy asks too often. kuma-dp gives up after any status 4xx, so it is another one."""
+        if claims is None:
+            return
+        rates, metrics = self._api.proxy_rates, self._api.metrics
+        try:
+            rates.take_request(claims, host_of(request.scope), metrics)
+            rates.take_registration(claims, wanted.key, metrics)
+        except ApiError as error:
+            raise replace(error, status=UNAVAILABLE) from None
 
     def _not_admitted(self, wanted: BootstrapRequest, refused: NotAdmitted) -> ApiError:
         self._refusals.tell(refused.sort, str(refused), proxy=wanted.proxy)
@@ -230,6 +255,8 @@ class BootstrapHandler:
         """The Dataplane that the proxy brings along."""
         if not wanted.dataplane_resource:
             return None
+        if len(wanted.dataplane_resource) > LARGEST_DATAPLANE:
+            raise ApiError(TOO_LARGE, "Request too large", f"dataplaneResource: {LARGEST_DATAPLANE} bytes are the most")
         reading = read_documents(wanted.dataplane_resource)
         findings = list(reading.findings)
         for document in reading.documents:

@@ -15,6 +15,7 @@ from cp.ads.admission import Doorkeeper
 from cp.api.authentication import AccessControl
 from cp.api.caller import ApiCaller
 from cp.api.page import NO_PAGE, PageFiles
+from cp.api.proxy_rates import ProxyRates
 from cp.api.requirements import BOOTSTRAP
 from cp.api.work import WorkQueues
 from cp.metrics import Metrics
@@ -186,6 +187,9 @@ class Collaborators:
     """Where it notes what it writes; None: nobody wants traces."""
 
     works: WorkQueues = field(default_factory=WorkQueues)
+    proxy_rates: ProxyRates = field(default_factory=ProxyRates)
+    """How often proxies send requests."""
+
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
     last_read: LastRead = field(default_factory=LastRead)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from typing import Annotated, Any, Final
@@ -12,22 +13,24 @@ from typing import Annotated, Any, Final
 import msgspec
 import structlog
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from cp.api.body import decoded, text_of
 from cp.api.caller import ApiCaller, caller_of
-from cp.api.collaborators import Collaborators
+from cp.api.collaborators import Collaborators, ProxyObservations
 from cp.api.delivery_data import progress_data
 from cp.api.errors import ApiError, bad_request
-from cp.api.lasting import LastingAnswers
+from cp.api.lasting import CountedStream, LastingAnswers
 from cp.api.numbers import LARGEST, natural, shortened
 from cp.api.rollouts import rollout_sentences
+from cp.api.shared_progress import SharedProgress
+from cp.api.shares import WaitingLimits, WaitingShares
 from cp.model.duration import LONGEST_WAIT, Duration
 from cp.model.names import Key, dataplane_key
 from cp.resources.assignment import is_held
 from cp.resources.world import World
-from cp.serving.delivery import ChangeProgress
+from cp.serving.delivery import ChangeProgress, Presence
 from cp.serving.instances.returns import ReturnWatch, WholeProgress, whole_progress
 
 _PATH: Final = "/_delivery"
@@ -36,6 +39,8 @@ _LARGEST_BODY: Final = 1024 * 1024
 
 
 _MOST: Final = 10_000
+
+LIMITS: Final = WaitingLimits("waiting requests", most=1000, most_without_token=200, most_of_caller=50)
 
 log = structlog.get_logger()
 
@@ -56,6 +61,9 @@ class ProgressHandler:
 
     def __init__(self, collaborators: Collaborators) -> None:
         self._api, self._lasting = collaborators, LastingAnswers(collaborators)
+        self._shares = WaitingShares(LIMITS, collaborators.metrics)
+        self._shared = SharedProgress[WholeProgress]()
+        self._returning = _OneAtATime(collaborators.observed)
 
     @property
     def routes(self) -> Iterator[Route]:
@@ -84,8 +92,10 @@ class ProgressHandler:
         if query.wait is None:
             so_far = await self._api.works.questions.wait(request, lambda: self._so_far(query.revisions, resources))
             return JSONResponse(await self._line(caller, so_far, resources))
-        lines = self._lines(request, query.revisions, resources, seconds_of(query.wait))
-        return StreamingResponse(lines, media_type="application/x-ndjson")
+        wait = seconds_of(query.wait)
+        give_back = self._shares.take(caller, request.scope)
+        lines = self._lines(request, query.revisions, resources, wait)
+        return CountedStream(lines, give_back, media_type="application/x-ndjson")
 
     async def _so_far(self, revisions: Collection[int], resources: Collection[Key]) -> WholeProgress:
         return [whole async for whole in self._progress(revisions, resources, 0)][-1]
@@ -94,7 +104,7 @@ class ProgressHandler:
         self, revisions: Collection[int], resources: Collection[Key], within: float
     ) -> AsyncIterator[WholeProgress]:
         api = self._api
-        watch = ReturnWatch(api.observed, self._world, api.alike_since, time.time, _meshes(resources))
+        watch = ReturnWatch(self._returning, self._world, api.alike_since, time.time, _meshes(resources))
         return whole_progress(api.observed, watch, revisions, resources, within)
 
     def _world(self) -> World:
@@ -104,7 +114,8 @@ class ProgressHandler:
         self, request: Request, revisions: Collection[int], resources: Collection[Key], wait: float
     ) -> AsyncIterator[str]:
         """Until all is known, the time is over, or whoever waits may not know any more."""
-        async for whole in self._progress(revisions, resources, wait):
+        question = frozenset(revisions), frozenset(resources), wait
+        async for whole in self._shared.results(question, lambda: self._progress(revisions, resources, wait)):
             try:
                 caller = self._lasting.caller(request, _PATH)
                 caller.must_inspect({resource.mesh for resource in resources})
@@ -140,6 +151,23 @@ class ProgressHandler:
         """What is under way where resources were written: some proxies are served what it proposes."""
         meshes = filter(caller.may_inspect, dict.fromkeys(key.mesh or key.name for key in resources))
         return rollout_sentences(await self._api.state.current(), meshes)
+
+
+class _OneAtATime:
+    """Proxies of which one question is answered after the other, so that many who wait do not hold up all others."""
+
+    def __init__(self, observed: ProxyObservations) -> None:
+        self._observed = observed
+        self._turn = asyncio.Lock()
+
+    async def presences(self, dataplanes: Iterable[Key]) -> Mapping[Key, Presence]:
+        async with self._turn:
+            return await self._observed.presences(dataplanes)
+
+    def progress(
+        self, revisions: Collection[int], resources: Collection[Key], within: float
+    ) -> AsyncIterator[ChangeProgress]:
+        return self._observed.progress(revisions, resources, within)
 
 
 def _meshes(resources: Iterable[Key]) -> frozenset[str]:

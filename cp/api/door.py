@@ -51,9 +51,16 @@ class ApiDoor:
 
 
 def guarded(
-    route: Route, kinds: Kinds, current: Callable[[], Awaitable[World]], paths_of_proxies: Collection[str] = ()
+    route: Route,
+    kinds: Kinds,
+    current: Callable[[], Awaitable[World]],
+    paths_of_proxies: Collection[str] = (),
+    must_be_in_time: Callable[[Request], None] = lambda _: None,
 ) -> Route:
-    """A route that answers only those who have the rights that it takes, or whom its handler lets in."""
+    """A route that answers only those who have the rights that it takes, or whom its handler lets in.
+
+    `must_be_in_time` raises `ApiError` for callers that ask too often.
+    """
     required = requirements_of(route.path, set(route.methods or ()))
     if route.path in paths_of_proxies:
         required = dict.fromkeys(required, OPEN)
@@ -61,6 +68,7 @@ def guarded(
 
     async def endpoint(request: Request) -> Response:
         request.scope[ROUTE] = route.path
+        must_be_in_time(request)
         caller = caller_of(request)
         world = None if caller.proxy is None else await current()
         try:

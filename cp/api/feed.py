@@ -9,25 +9,26 @@ See record 0090, and the HTML standard, 9.2, for the form.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Final
 
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
-from starlette.types import Receive, Scope, Send
+from starlette.responses import Response
 
 from cp.api.caller import caller_of
 from cp.api.collaborators import Collaborators
 from cp.api.delivery import seconds_of
 from cp.api.errors import STOPPING, UNAVAILABLE, ApiError, stopping
 from cp.api.feed_reader import FeedPlace, FeedReader, FeedSources, event
-from cp.api.feed_shares import FeedShares
-from cp.api.lasting import LastingAnswers
+from cp.api.lasting import CountedStream, LastingAnswers
+from cp.api.shares import WaitingLimits, WaitingShares
 from cp.model.duration import LONGEST_WAIT
 from cp.serving.instances.fleet import EVERY, Fleet
 
 PATH: Final = "/_feed"
+
+LIMITS: Final = WaitingLimits("feeds", most=200, most_without_token=100, most_of_caller=20)
 
 _BEGIN: Final = b"retry: 2000\n\n"
 _HEARTBEAT: Final = b":\n\n"
@@ -55,7 +56,7 @@ class FeedHandler:
         self._api, self._pace = collaborators, pace
         self._sources = FeedSources.of(fleet, collaborators.store, lambda: collaborators.follows)
         self._lasting = LastingAnswers(collaborators)
-        self._shares = FeedShares()
+        self._shares = WaitingShares(LIMITS, collaborators.metrics)
 
     async def __call__(self, request: Request) -> Response:
         """`?since=ID`, or `Last-Event-ID`, to go on from there; `?wait=30s` to end after that time."""
@@ -70,7 +71,8 @@ class FeedHandler:
         place = None if since is None else FeedPlace.parse(since)
         reader = FeedReader(caller_of(request), self._sources, place)
         give_back = self._shares.take(caller_of(request), request.scope)
-        return _FeedResponse(self._events(request, reader, wait), give_back)
+        events = self._events(request, reader, wait)
+        return CountedStream(events, give_back, media_type="text/event-stream", headers=_HEADERS)
 
     async def _events(self, request: Request, reader: FeedReader, wait: float) -> AsyncIterator[bytes]:
         loop = asyncio.get_running_loop()
@@ -102,17 +104,3 @@ class FeedHandler:
         except ApiError as error:
             return error.detail
         return ""
-
-
-class _FeedResponse(StreamingResponse):
-    """Says when it is over, also if it never began."""
-
-    def __init__(self, events: AsyncIterator[bytes], left: Callable[[], None]) -> None:
-        super().__init__(events, media_type="text/event-stream", headers=_HEADERS)
-        self._left = left
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            self._left()

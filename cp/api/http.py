@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, TypeAlias, cast
 
 import structlog
@@ -100,8 +101,9 @@ def _metrics(metrics: MetricsText) -> Route:
 def _app(routes: Sequence[Route], collaborators: Collaborators) -> Starlette:
     state, paths_of_proxies = collaborators.state, collaborators.paths_of_proxies
     authentication = Authentication(collaborators.access, lambda: state.loaded_world, paths_of_proxies)
+    in_time = partial(collaborators.proxy_rates.check, metrics=collaborators.metrics)
     return Starlette(
-        routes=[guarded(route, collaborators.kinds, state.current, paths_of_proxies) for route in routes],
+        routes=[guarded(route, collaborators.kinds, state.current, paths_of_proxies, in_time) for route in routes],
         exception_handlers={**_HANDLERS, Missing: _missing(collaborators.works.resources)},
         middleware=[
             Middleware(SafeHeaders),

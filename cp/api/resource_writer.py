@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from cp.api.attempts import ATTEMPTS, attempted
-from cp.api.body import document_of
+from cp.api.body import LARGEST, document_of
 from cp.api.caller import caller_of, logged_names
 from cp.api.closed_meshes import closed_by_write
 from cp.api.collaborators import Collaborators
@@ -21,6 +21,7 @@ from cp.api.past import named
 from cp.api.payload import etag
 from cp.api.planning import Planner, is_dry_run, is_looked_ahead
 from cp.api.powers import ChangedDocument, WriteRights
+from cp.api.proxy_rates import LARGEST_DATAPLANE
 from cp.api.resource_reader import ResourceReader
 from cp.api.rollouts_ended import ended_by_write
 from cp.api.work import is_small
@@ -77,7 +78,8 @@ class ResourceWriter:
         _, key = self._reader.named(request)
         must_be_for_people([key])
         documents = self._api.works.documents
-        document = await document_of(request, documents, self._api.body_limit)
+        most = LARGEST if caller_of(request).proxy is None else LARGEST_DATAPLANE
+        document = await document_of(request, documents, self._api.body_limit, most)
         read = await documents.do(request, lambda _: self._understood(document, key), is_small=is_small(document.data))
         world = self._api.state.loaded_world
         caller_of(request).must([caller_of(request).proxy_decision(read.resource, key, world)])

@@ -43,12 +43,16 @@ class NoControlPlane(Problem):
 class RequestRejected(Problem):
     """The control plane rejects a request, with a reason."""
 
-    def __init__(self, status_code: int, message: str, hint: str = "", *, may_pass: bool = False) -> None:
+    def __init__(self, status_code: int, message: str, hint: str = "", *, retry_after: float | None = None) -> None:
         self.status_code = status_code
-        self.may_pass = may_pass
-        """Whether the same request may succeed soon, according to the control plane."""
+        self.retry_after = retry_after
+        """The seconds after which the same request may succeed, according to the control plane; None: it may never."""
 
         super().__init__(message, hint)
+
+    @property
+    def may_pass(self) -> bool:
+        return self.retry_after is not None
 
 
 def unreachable(address: str, cause: BaseException, address_option: str) -> Unreachable:
@@ -100,7 +104,12 @@ def rejected(answer: HttpAnswer, address: str) -> RequestRejected:
     named = [fault for fault in body.get("invalid_parameters") or () if isinstance(fault, Mapping)]
     faults = [_fault(fault) for fault in named if str(fault.get("reason", "")) not in detail]
     text = "\n".join([detail, *(f"  {fault}" for fault in faults)])
-    return RequestRejected(answer.status_code, text, may_pass="retry-after" in answer.headers)
+    return RequestRejected(answer.status_code, text, retry_after=_retry_after(answer.headers.get("retry-after")))
+
+
+def _retry_after(text: str | None) -> float | None:
+    """Seconds. A date is a form of it too (RFC 9110, 10.2.3), which no control plane writes."""
+    return None if text is None else float(text) if text.isdecimal() else 0.0
 
 
 def _fault(fault: Mapping[str, Any]) -> str:

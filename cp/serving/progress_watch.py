@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Final
 
@@ -16,6 +17,9 @@ from cp.serving.publications import PublicationAudience
 from cp.serving.reconcile import Reconciler
 
 _PROGRESS_EVERY: Final = 0.05
+_AT_ONCE: Final = 200
+"""Proxies that are judged at a time."""
+
 _HELD_EVERY: Final = 0.2
 """Seconds after which it is looked again whether a rollout has ended: who is sent nothing new then does not tell."""
 
@@ -25,6 +29,7 @@ class ProgressWatch:
 
     def __init__(self, hub: ObserverSide, reconciler: Reconciler, reports: NackReports) -> None:
         self._hub, self._reconciler, self._reports = hub, reconciler, reports
+        self._turn = asyncio.Lock()
 
     async def progress(
         self, revisions: Collection[int], resources: Collection[Key], within: float
@@ -42,7 +47,7 @@ class ProgressWatch:
                 return
             audience = self._audience(revisions, frozenset(resources))
             held = {proxy for proxy in audience.held if self._is_held(proxy, audience)}
-            standings = {proxy: self._standing(proxy, audience) for proxy in audience.proxies}
+            standings = await self._standings(audience.proxies, audience)
             yielded_at, yielded = loop.time(), dict[str, ChangeStanding]()
             while ChangeStanding.WAITING in standings.values() and (remaining := deadline - loop.time()) > 0:
                 if loop.time() - yielded_at >= _PROGRESS_EVERY:
@@ -53,8 +58,7 @@ class ProgressWatch:
                 news = await _news(watch, min(remaining, patience))
                 released = {proxy for proxy in held if not self._is_held(proxy, audience)}
                 held -= released
-                for proxy in standings.keys() & (news | released):
-                    standings[proxy] = self._standing(proxy, audience)
+                standings |= await self._standings(standings.keys() & (news | released), audience)
             yield await self._outcome(standings, audience, frozenset(resources))
 
     def _audience(self, revisions: Collection[int], resources: frozenset[Key]) -> PublicationAudience:
@@ -71,6 +75,16 @@ class ProgressWatch:
     def _is_held(self, proxy: str, audience: PublicationAudience) -> bool:
         """Whether a rollout serves a proxy something else in place of what was changed, now as well as then."""
         return proxy in audience.held and is_held(self._reconciler.world, dataplane_key(proxy), audience.changed)
+
+    async def _standings(self, proxies: AbstractSet[str], audience: PublicationAudience) -> dict[str, ChangeStanding]:
+        """Those of some proxies. However many callers wait, one of them has its turn, and streams go on between."""
+        standings: dict[str, ChangeStanding] = {}
+        async with self._turn:
+            for number, proxy in enumerate(proxies, 1):
+                standings[proxy] = self._standing(proxy, audience)
+                if number % _AT_ONCE == 0:
+                    await asyncio.sleep(0)
+        return standings
 
     def _standing(self, proxy: str, audience: PublicationAudience) -> ChangeStanding:
         held = self._is_held(proxy, audience)

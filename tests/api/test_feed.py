@@ -18,12 +18,13 @@ from starlette.routing import Route
 
 from cp.access.rights import Rights
 from cp.access.rights_file import rights_of
-from cp.api import feed_shares
+from cp.api import feed
 from cp.api.authentication import AccessControl, Authentication
 from cp.api.door import ApiDoor, guarded
 from cp.api.errors import ApiError
 from cp.api.feed import FeedHandler, FeedPace
 from cp.api.feed_reader import FeedPlace
+from cp.api.shares import WaitingLimits
 from cp.model.document import Document
 from cp.model.names import Key, proxy_id
 from cp.model.registration import WAY
@@ -666,8 +667,7 @@ def _has_begun(reader: Reading) -> bool:
 
 @pytest.fixture
 def few_feeds(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, number in {"MOST_OF_CALLER": 2, "MOST_WITHOUT_TOKEN": 3, "MOST": 4}.items():
-        monkeypatch.setattr(feed_shares, name, number)
+    monkeypatch.setattr(feed, "LIMITS", WaitingLimits("feeds", most=4, most_without_token=3, most_of_caller=2))
 
 
 ANYBODY = "rights: [{groups: [mesh-system:unauthenticated, mesh-system:authenticated], may: [read]}]"

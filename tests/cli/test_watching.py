@@ -123,7 +123,7 @@ def test_lost_contact_is_told_once_and_waited_for(
 def test_a_control_plane_that_starts_is_waited_for_and_one_that_refuses_is_not(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    shown(monkeypatch, 1, RequestRejected(503, "the store is being read", may_pass=True), 2)
+    shown(monkeypatch, 1, RequestRejected(503, "the store is being read", retry_after=0.0), 2)
 
     out, err = capsys.readouterr()
     assert (out, err.partition(";")[0]) == ("1\n2\n", "Warning: the store is being read")
