@@ -70,7 +70,7 @@ class ProxyShare:
     def hold(self, stream: SharedStream, size: int) -> None:
         """Note how many bytes a stream holds. Raises `TooMuchHeld`."""
         grows, stream.held_bytes = size > stream.held_bytes, size
-        total = sum(each.held_bytes for each in self.streams)
+        total = sum(shared.held_bytes for shared in self.streams)
         if grows and total > self.limits.held_bytes:
             reason = f"the streams of this proxy hold {total} bytes of names and versions"
             raise TooMuchHeld(f"{reason}: {self.limits.held_bytes} are the most (KOGUMA_MOST_BYTES_OF_PROXY)")

@@ -71,8 +71,8 @@ def merge_for(run: Sequence[LoggedRegistration]) -> RegistrationMerge | None:
 
 def is_check_due(before: int, newest: int, limits: HistoryLimits) -> bool:
     """True if the sum over all Dataplanes is to be checked after writes up to `newest`."""
-    every = max(1, min(_CHECKS, limits.kept_registrations // _CHECKS))
-    return newest // every != before // every
+    interval = max(1, min(_CHECKS, limits.kept_registrations // _CHECKS))
+    return newest // interval != before // interval
 
 
 def shares(tallies: Mapping[str, RegistrationTally], limits: HistoryLimits) -> Mapping[str, RegistrationTally]:
