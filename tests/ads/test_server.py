@@ -102,7 +102,7 @@ def test_a_connection_that_asks_for_nothing_is_closed() -> None:
 
 def test_a_stream_keeps_nothing_of_a_large_first_request() -> None:
     """What a proxy says of itself may fill a request. Nobody uses it, so nobody may have to keep it."""
-    size = 2 * 1024 * 1024
+    size = 1024 * 1024
 
     async def scene(hub: Hub, server: AdsServer) -> None:
         request = DiscoveryRequest(type_url=CLUSTER)
