@@ -88,6 +88,16 @@ def test_rounds_get_larger_again() -> None:
     play(scene)
 
 
+def test_rounds_that_take_most_of_their_time_get_no_larger() -> None:
+    async def scene(loop: SlowLoop, rounds: LoopRounds) -> None:
+        loop.takes = 100
+        await began(loop, rounds, 5)
+        loop.takes = 6
+        assert await sizes(loop, rounds, 5) == [1] * 5
+
+    play(scene)
+
+
 def test_they_go_on_in_the_order_in_which_they_came() -> None:
     async def scene(loop: SlowLoop, rounds: LoopRounds) -> None:
         loop.takes = 1
