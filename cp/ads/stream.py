@@ -309,7 +309,9 @@ class Stream:
         return node
 
     async def _serve_node(self, node: Node, context: Context) -> None:
-        self._session = self._kind.session(self._hub.names.shared, trusts_versions=self._hub.trusts_versions(node.id))
+        self._session = self._kind.session(
+            self._hub.names.shared, trusts_versions=self._hub.trusts_versions(node.id), is_envoy=node.is_envoy
+        )
         self._log = self._log.bind(proxy=node.id)
         self._connection = Connection(node, self._kind.name, self._session, self._wake.set)
         with self._hub.connected(self._connection):

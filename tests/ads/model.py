@@ -116,7 +116,9 @@ class Client:
                     self.unneeded(packed)
                 self.has[ENDPOINTS][packed.name] = packed
                 self.warming.discard(packed.name)
-        self.warming -= set(response.removed)  # a cluster is ready if it hears that there are none
+        for name in response.removed:  # a cluster is ready if it hears that there are none
+            self.warming.discard(name)
+            self.lose(ENDPOINTS, name)
 
     def take_listeners(self, response: Response) -> None:
         for packed in response.resources:
@@ -136,6 +138,12 @@ class Client:
                 if self.has[ROUTES].get(packed.name) == packed:
                     self.unneeded(packed)
                 self.has[ROUTES][packed.name] = packed
+        for name in response.removed:
+            self.lose(ROUTES, name)
+
+    def lose(self, type_url: str, name: str) -> None:
+        if self.has[type_url].pop(name, None) is not None and name in self.wanted[type_url] and not self.suspended:
+            raise Broken(f"{name} was removed while it is in use")
 
     def unneeded(self, packed: PackedResource) -> None:
         key = packed.type_url, packed.name

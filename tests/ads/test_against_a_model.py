@@ -216,6 +216,22 @@ def test_whatever_happens_for_long_the_client_ends_up_with_the_newest(machine: t
     converse(machine, examples=500, steps=50)
 
 
+@pytest.mark.parametrize("machine", [Sotw, Delta])
+def test_clusters_that_come_back_after_a_reconnect_get_their_endpoints(machine: type[Conversation]) -> None:
+    """The client names the version of the stream before, but it dropped the endpoints with their clusters."""
+    conversation = machine()
+    conversation.connected(naming=True)
+    full = Mesh(tuple(Content(name) for name in NAMES), tuple(Content(name) for name in NAMES))
+    conversation.publish(full, set())
+    conversation.all_is_read()
+    conversation.the_stream_breaks()
+    conversation.publish(Mesh(), set())
+    conversation.all_is_read()
+    conversation.publish(full, set())
+
+    conversation.all_is_read()
+
+
 def test_a_version_that_was_never_taken_does_not_stand_for_a_later_one() -> None:
     """The client NACKs two snapshots one after the other, and says of neither which resource is to blame."""
     conversation = RefusingSotw()

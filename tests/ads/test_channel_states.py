@@ -67,7 +67,7 @@ NEW = snapshot(cluster("a", revision=1), cluster("b"))
 
 
 def unopened() -> Channel:
-    return Channel(CLUSTER, sends_all=False, trusts_versions=True)
+    return Channel(CLUSTER, sends_all=False, can_remove=True, reports_missing=True, trusts_versions=True)
 
 
 def subscribed() -> Channel:
@@ -150,6 +150,9 @@ LATER_CALLS: tuple[Callable[[Channel], Any], ...] = (
     lambda channel: channel.subscribe(frozenset({"a"})),
     lambda channel: channel.subscribe(frozenset({"c"})),
     lambda channel: channel.unsubscribe_from_all(),
+    lambda channel: channel.request_all(),
+    lambda channel: channel.repeat(channel.nonce),
+    lambda channel: channel.note_names(),
     lambda channel: channel.share_names(frozenset),
     lambda channel: channel.note_initial_version("of an earlier stream"),
     lambda channel: channel.note_initial_versions({"a": "of an earlier stream"}),

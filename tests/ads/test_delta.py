@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from cp.ads.session.base import CLUSTER_USERS
 from cp.ads.session.delta import DeltaSession
 from cp.ads.session.messages import MOST_NAMES, DeltaRequest, ProtocolViolation, Response
 from cp.ads.session.wire import encoded_delta
-from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, PackedResource
+from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, TYPES, PackedResource
 from cp.translate.snapshot import Snapshot, SnapshotPart
 from tests.ads.content import cluster, endpoints, listener, routes, secret, snapshot
 
@@ -104,13 +106,21 @@ def test_endpoints_that_are_not_there_are_answered_as_gone() -> None:
     assert contents(session.receive(DeltaRequest(ENDPOINTS, names("web")))) == [(ENDPOINTS, [], ["web"])]
 
 
-@pytest.mark.parametrize("type_url", [ROUTES, SECRET])
-def test_routes_and_secrets_that_are_not_there_are_met_with_silence(type_url: str) -> None:
-    """Told that its routes are gone, a listener would never get ready."""
+@pytest.mark.parametrize("type_url", TYPES)
+def test_missing_resource_is_reported(type_url: str) -> None:
     session = DeltaSession()
     session.publish(snapshot())
 
-    assert not session.receive(DeltaRequest(type_url, names("a")))
+    assert contents(session.receive(DeltaRequest(type_url, names("a")))) == [(type_url, [], ["a"])]
+
+
+@pytest.mark.parametrize("type_url", TYPES)
+def test_missing_routes_and_secrets_are_not_reported_to_envoy(type_url: str) -> None:
+    """`test_missing_routes.py` shows the harm (record 0099)."""
+    session = DeltaSession(is_envoy=True)
+    session.publish(snapshot())
+
+    assert bool(session.receive(DeltaRequest(type_url, names("a")))) == (type_url not in {ROUTES, SECRET})
 
 
 def test_routes_that_were_not_there_are_sent_once_they_are() -> None:
@@ -150,6 +160,59 @@ def test_a_client_may_stop_wanting_all() -> None:
     assert contents(session.publish(newer)) == [(CLUSTER, ["a"], [])]
 
 
+@pytest.mark.parametrize("request_for_all", [DeltaRequest(CLUSTER), DeltaRequest(CLUSTER, names("*"))])
+def test_unsubscribing_next_to_wildcard_is_answered(request_for_all: DeltaRequest) -> None:
+    session = DeltaSession()
+    session.publish(snapshot(cluster("a"), cluster("b")))
+    accept(session, session.receive(request_for_all))
+    accept(session, session.receive(DeltaRequest(CLUSTER, names("a", "missing"))))
+
+    sent = accept(session, session.receive(DeltaRequest(CLUSTER, unsubscribe=names("a", "missing"))))
+
+    assert contents(sent) == [(CLUSTER, ["a"], ["missing"])]
+    assert contents(session.publish(snapshot(cluster("a", revision=1), cluster("b")))) == [(CLUSTER, ["a"], [])]
+
+
+def test_unsubscribing_next_to_wildcard_is_answered_after_a_nack() -> None:
+    session = DeltaSession()
+    session.publish(snapshot(cluster("a")))
+    accept(session, session.receive(DeltaRequest(CLUSTER, names("*", "a"))))
+    (sent,) = session.publish(snapshot(cluster("a", revision=1)))
+    session.receive(nack(sent, "cluster a: no"))
+
+    assert contents(session.receive(DeltaRequest(CLUSTER, unsubscribe=names("a")))) == [(CLUSTER, ["a"], [])]
+
+
+def test_unsubscribing_without_wildcard_is_not_answered() -> None:
+    session = DeltaSession()
+    session.publish(snapshot(cluster("a"), cluster("b")))
+    accept(session, session.receive(DeltaRequest(CLUSTER, names("*", "a", "b"))))
+
+    assert not session.receive(DeltaRequest(CLUSTER, unsubscribe=names("*", "a")))
+
+
+def test_phantom_unsubscription_is_ignored() -> None:
+    session = begun(cluster("a"), cluster("b"))
+    (sent,) = session.publish(snapshot(cluster("a", revision=1), cluster("b")))
+    session.receive(nack(sent, "cluster a: no"))
+
+    assert not session.receive(DeltaRequest(CLUSTER, unsubscribe=names("a")))
+    assert [resource.name for status in session.statuses for resource in status.held_back] == ["a"]
+
+
+def test_repeated_wildcard_is_answered_with_everything() -> None:
+    session = begun(cluster("a"), cluster("b"))
+
+    assert contents(session.receive(DeltaRequest(CLUSTER, names("*")))) == [(CLUSTER, ["a", "b"], [])]
+    assert not session.publish(snapshot(cluster("a"), cluster("b")))
+
+
+def test_repeated_wildcard_is_answered_with_nothing() -> None:
+    session = begun()
+
+    assert contents(session.receive(DeltaRequest(CLUSTER, names("*")))) == [(CLUSTER, [], [])]
+
+
 # --- changes ---
 
 
@@ -187,13 +250,54 @@ def test_listeners_that_are_gone_are_named() -> None:
     assert contents(session.publish(snapshot(*WEB[:2], WEB[3]))) == [(LISTENER, [], ["out"])]
 
 
-def test_endpoints_of_a_cluster_that_is_gone_are_not_mentioned() -> None:
-    """Envoy drops them by itself and says so."""
+def test_endpoints_are_removed_after_their_cluster() -> None:
     session = begun(*WEB)
 
     sent = accept(session, session.publish(snapshot(*WEB[2:3], routes("table"))))
 
-    assert contents(sent) == [(ROUTES, ["table"], []), (CLUSTER, [], ["web"])]
+    assert contents(sent) == [(ROUTES, ["table"], []), (CLUSTER, [], ["web"]), (ENDPOINTS, [], ["web"])]
+
+
+def test_endpoints_that_were_unsubscribed_are_not_removed() -> None:
+    """Envoy unsubscribes before it ACKs the removal of the cluster."""
+    session = begun(*WEB)
+    (table,) = session.publish(snapshot(*WEB[2:3], routes("table")))
+    (removal,) = session.receive(ack(table))
+    session.receive(DeltaRequest(ENDPOINTS, unsubscribe=names("web")))
+
+    assert not session.receive(ack(removal))
+
+
+def test_routes_are_removed_after_their_listener() -> None:
+    session = begun(*WEB)
+
+    (listeners,) = session.publish(snapshot(*WEB[:2]))
+
+    assert contents([listeners]) == [(LISTENER, [], ["out"])]
+    assert contents(session.receive(ack(listeners))) == [(ROUTES, [], ["table"])]
+
+
+@pytest.mark.parametrize("make", [secret, endpoints, routes])
+def test_removal_is_sent_to_a_client_of_one_type(make: Callable[[str], PackedResource]) -> None:
+    session = DeltaSession()
+    session.publish(snapshot(make("a"), make("b")))
+    type_url = make("a").type_url
+    accept(session, session.receive(DeltaRequest(type_url, names("a", "b"))))
+
+    sent = accept(session, session.publish(snapshot(make("a"))))
+
+    assert contents(sent) == [(type_url, [], ["b"])]
+    assert session._channels[type_url].is_at(snapshot(make("a")))
+    assert contents(session.publish(snapshot(make("a"), make("b")))) == [(type_url, ["b"], [])]
+
+
+def test_secret_is_removed_after_its_listener() -> None:
+    session = begun(*WEB, secret("certificate"))
+    accept(session, session.receive(DeltaRequest(SECRET, names("certificate"))))
+
+    sent = accept(session, session.publish(snapshot(*WEB[:2])))
+
+    assert contents(sent) == [(LISTENER, [], ["out"]), (ROUTES, [], ["table"]), (SECRET, [], ["certificate"])]
 
 
 def test_a_cluster_that_goes_and_comes_back_gets_its_endpoints() -> None:
@@ -419,6 +523,7 @@ def test_a_client_that_comes_back_keeps_a_cluster_until_its_routes_left_it() -> 
         (CLUSTER, ["new"], []),
         (ROUTES, ["table"], []),
         (CLUSTER, [], ["web"]),
+        (ENDPOINTS, [], ["web"]),
     ]
 
 
@@ -443,6 +548,34 @@ def test_what_a_client_says_it_has_and_does_not_ask_for_is_not_sent() -> None:
 def test_a_client_whose_last_stream_broke_off_gets_endpoints_that_it_says_it_has() -> None:
     """A cluster of it may still be waiting for them."""
     assert contents(returned(snapshot(*WEB), trusts_versions=False)[1]) == [(ENDPOINTS, ["web"], [])]
+
+
+def test_endpoints_of_an_old_cluster_stay_until_it_is_removed() -> None:
+    """Whether or not the client is believed to have them."""
+    session, sent = returned(moved(), trusts_versions=False)
+
+    assert (ENDPOINTS, [], ["web"]) not in contents(sent)
+    assert contents(accept(session, sent))[-2:] == [(CLUSTER, [], ["web"]), (ENDPOINTS, [], ["web"])]
+
+
+@pytest.mark.parametrize("changed", [cluster("web", revision=1), listener("out", "table", revision=1)])
+@pytest.mark.parametrize("is_secret_first", [True, False])
+def test_secrets_are_sent_again_behind_a_change(changed: PackedResource, is_secret_first: bool) -> None:
+    """The changed cluster or listener may wait for a secret that the client has, without a request that says so."""
+    session = DeltaSession()
+    ca = secret("ca")
+    same = (packed for packed in WEB if packed.type_url != changed.type_url)
+    session.publish(snapshot(*same, changed, ca))
+    requests = [
+        DeltaRequest(p.type_url, NAMED.get(p.type_url, frozenset()), initial_versions={p.name: p.version}) for p in WEB
+    ]
+    for_secrets = DeltaRequest(SECRET, names("ca"), initial_versions={"ca": ca.version})
+    requests.insert(0 if is_secret_first else len(requests), for_secrets)
+
+    sent = accept(session, [response for request in requests for response in session.receive(request)])
+
+    assert contents(sent).index((changed.type_url, [changed.name], [])) < contents(sent).index((SECRET, ["ca"], []))
+    assert len([response for response in sent if response.type_url == SECRET]) == 1
 
 
 def test_what_a_client_says_it_has_is_compared_once_there_is_a_snapshot() -> None:

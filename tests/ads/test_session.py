@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from cp.ads.session.messages import Response, SotwRequest
+from cp.ads.session.nacks import culprits
 from cp.ads.session.pending import MOST_PENDING
 from cp.ads.session.sotw import SotwSession
 from cp.ads.session.wire import encoded
@@ -127,6 +130,100 @@ def test_a_name_no_longer_asked_for_is_not_kept_up_to_date() -> None:
     session.receive(ack(first, names()))
 
     assert not session.publish(snapshot(endpoints("a", revision=1)))
+
+
+def test_version_of_an_earlier_stream_counts_for_the_first_request() -> None:
+    """A client that wants a name again has dropped it, though the version that it names is still the same."""
+    session = SotwSession()
+    session.publish(snapshot(endpoints("a")))
+    version = snapshot(endpoints("a")).version(ENDPOINTS)
+    assert not session.receive(SotwRequest(ENDPOINTS, names("a"), version=version))
+    session.receive(SotwRequest(ENDPOINTS, version=version))
+
+    assert contents(session.receive(SotwRequest(ENDPOINTS, names("a"), version=version))) == [(ENDPOINTS, ["a"])]
+
+
+def test_version_of_an_earlier_stream_does_not_count_for_later_names() -> None:
+    session = SotwSession()
+    version = snapshot(endpoints("a"), endpoints("b")).version(ENDPOINTS)
+    session.receive(SotwRequest(ENDPOINTS, names("a"), version=version))
+    session.receive(SotwRequest(ENDPOINTS, names("a", "b"), version=version))
+
+    assert contents(session.publish(snapshot(endpoints("a"), endpoints("b")))) == [(ENDPOINTS, ["a", "b"])]
+
+
+@pytest.mark.parametrize("make", [routes, secret])
+def test_repeated_request_is_answered_once(make: Callable[[str], PackedResource]) -> None:
+    """Envoy repeats it for a second listener that wants the same name from another `ConfigSource`."""
+    session = SotwSession()
+    session.publish(snapshot(make("a"), make("b")))
+    type_url = make("a").type_url
+    (first,) = session.receive(SotwRequest(type_url, names("a", "b")))
+    acknowledgement = ack(first, names("a", "b"))
+    assert not session.receive(acknowledgement)
+
+    (again,) = session.receive(acknowledgement)
+
+    assert contents([again]) == [(type_url, ["a", "b"])]
+    assert again.nonce != first.nonce
+    assert not session.receive(acknowledgement)
+    assert not session.receive(ack(again, names("a", "b")))
+    assert contents(session.receive(ack(again, names("a", "b")))) == [(type_url, ["a", "b"])]
+
+
+def test_repeated_request_is_answered_though_nothing_was_sent_yet() -> None:
+    session = SotwSession()
+    session.publish(snapshot(secret("a")))
+    request = SotwRequest(SECRET, names("a"), version=snapshot(secret("a")).version(SECRET))
+    assert not session.receive(request)
+
+    assert contents(session.receive(request)) == [(SECRET, ["a"])]
+
+
+@pytest.mark.parametrize("type_url", [CLUSTER, ENDPOINTS, LISTENER])
+def test_repeated_ack_is_not_answered(type_url: str) -> None:
+    """Endpoints are sent again with the cluster that waits for them."""
+    session = begun(*WEB)
+    nonce = session._channels[type_url].nonce
+
+    assert not session.receive(SotwRequest(type_url, NAMED.get(type_url, frozenset()), nonce))
+
+
+def test_repeated_nack_is_not_answered() -> None:
+    session = begun(*WEB)
+    (sent,) = session.publish(snapshot(*WEB[:3], routes("table", "web", revision=1)))
+    session.receive(nack(sent, "bad"))
+
+    assert not session.receive(nack(sent, "bad"))
+
+
+@pytest.mark.parametrize("requested_names", [[], ["*"], ["*", "a"]])
+def test_naming_one_cluster_ends_the_wildcard(requested_names: list[str]) -> None:
+    session = SotwSession()
+    session.publish(snapshot(cluster("a"), cluster("b")))
+    (sent,) = session.receive(SotwRequest(CLUSTER, names(*requested_names)))
+    for response in session.receive(ack(sent, names("a"))):
+        session.receive(ack(response, names("a")))
+
+    assert not session.publish(snapshot(cluster("a"), cluster("b", revision=1)))
+    assert contents(session.publish(snapshot(cluster("a", revision=1), cluster("b")))) == [(CLUSTER, ["a"])]
+
+
+@pytest.mark.parametrize("requested_names", [["*"], ["*", "a"], ["a"]])
+def test_naming_nothing_after_names_ends_the_subscription(requested_names: list[str]) -> None:
+    session = SotwSession()
+    session.publish(snapshot(cluster("a"), cluster("b")))
+    (sent,) = session.receive(SotwRequest(CLUSTER, names(*requested_names)))
+
+    assert not session.receive(ack(sent, names()))
+    assert not session.publish(snapshot(cluster("a", revision=1), cluster("b", revision=1)))
+
+
+def test_explicit_wildcard_continues_the_implicit_one() -> None:
+    session = begun(*WEB)
+    session.receive(SotwRequest(CLUSTER, names("*"), session._channels[CLUSTER].nonce))
+
+    assert contents(session.publish(snapshot(*WEB, cluster("b")))) == [(CLUSTER, ["b", "web"])]
 
 
 def test_secrets_are_sent_for_the_names_asked() -> None:
@@ -607,6 +704,31 @@ def test_a_name_is_not_taken_for_a_part_of_another_name() -> None:
 
     (standing_nack,) = (nack for status in session.statuses for nack in status.nacks)
     assert standing_nack.names == ("back-2", "backend")
+
+
+@pytest.mark.parametrize(
+    ("text", "blamed"),
+    [
+        ("cluster web.x: bad", ("web.x",)),
+        ("bad clusters: my.web", ()),
+        ("bad cluster web. Another sentence", ("web",)),
+        ("cluster web-2 is bad", ()),
+    ],
+)
+def test_nack_blames_only_whole_names(text: str, blamed: tuple[str, ...]) -> None:
+    resources = [cluster("web"), cluster("web.x")]
+
+    assert tuple(packed.name for packed in culprits(text, resources)) == blamed
+
+
+def test_removal_is_sent_though_the_version_was_acked_before() -> None:
+    """The client may have applied `c` of the response that it NACKed for `b`, so that it has no version of ours."""
+    session = begun(*WEB)
+    (nacked,) = session.publish(snapshot(*WEB, listener("b"), listener("c")))
+    (clusters,) = session.publish(snapshot(*WEB, cluster("new")))
+    assert not session.receive(nack(nacked, "listener b: no"))
+
+    assert contents(session.receive(ack(clusters))) == [(LISTENER, ["out"])]
 
 
 def test_a_late_error_with_the_new_version_is_an_acceptance() -> None:

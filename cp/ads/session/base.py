@@ -8,6 +8,8 @@ not have, each snapshot is rolled out in steps:
     3  listeners, then routes
     4  wait until the client has ACKed listeners and routes
     5  removal of the clusters that nothing uses any more
+    6  wait until the client has answered that
+    7  removal of routes, endpoints and secrets, where the protocol has a message for it
 
 This is the order of "Eventual consistency considerations" in Envoy's xDS protocol:
 https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol#xds-protocol-eventual-consistency-considerations
@@ -48,6 +50,8 @@ CLUSTER_USERS = "listeners and routes"
 _PER_NAME: Final = 64
 """Bytes of memory for each name in a set, beyond its text."""
 
+_USED_TYPES = (ROUTES, ENDPOINTS, SECRET)  # their resources are removed after all that used them
+
 _ALONE = 32 * 1024  # a batch of so many bytes goes in a response of its own, which other streams then share
 
 
@@ -55,19 +59,21 @@ class SessionBase(ABC):
     """One stream, from requests and snapshots to responses. How an update becomes responses is up to the variant."""
 
     __slots__ = (
-        *("_channels", "_has_old_clusters", "_held_bytes", "_is_idle", "_is_target_sent", "_leaving_endpoints"),
-        *("_newest", "_shared", "_target", "_trusts_versions", "answer"),
+        *("_channels", "_has_old_clusters", "_held_bytes", "_inherited_types", "_is_envoy", "_is_idle"),
+        *("_is_target_sent", "_leaving_endpoints", "_newest", "_shared", "_target", "_trusts_versions", "answer"),
     )
 
-    sends_all = False  # a response for clusters or listeners holds all of them
-
     def __init__(
-        self, shared: Callable[[frozenset[str]], frozenset[str]] = frozenset, *, trusts_versions: bool = True
+        self,
+        shared: Callable[[frozenset[str]], frozenset[str]] = frozenset,
+        *,
+        trusts_versions: bool = True,
+        is_envoy: bool = False,
     ) -> None:
         """`shared` returns an equal set that other streams hold; `trusts_versions`: the client has what it names.
 
         Versions are not trusted if the client's last stream broke off while something was pending: it may have applied
-        that or not, whatever version it names.
+        that or not, whatever version it names. `is_envoy` makes the exception of record 0099.
         """
         self._channels: dict[str, Channel] = {}
         self._newest: Snapshot | None = None  # what the client should have in the end
@@ -75,11 +81,17 @@ class SessionBase(ABC):
         self._is_target_sent = True  # up to step 3
         self._leaving_endpoints = NO_PART  # of clusters that are no longer in the target and not removed yet
         self._has_old_clusters = False  # the client brought clusters along from an earlier stream
+        # Types of which a delta client brought resources along that have not been changed on this stream.
+        self._inherited_types: set[str] = set()
         self._is_idle = False  # nothing is to be sent, whatever is ACKed
         self._shared = shared
         self._trusts_versions = trusts_versions
         self._held_bytes: dict[str, int] = {}  # by type
+        self._is_envoy = is_envoy
         self.answer: Answer | None = None  # that the last request gave to a response, if it gave one
+
+    @abstractmethod
+    def _new_channel(self, type_url: str) -> Channel: ...
 
     @abstractmethod
     def _responses(self, channel: Channel, update: ChannelUpdate, snapshot: Snapshot) -> Iterator[Response]:
@@ -117,7 +129,7 @@ class SessionBase(ABC):
         # has to end: https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol#xds-protocol-resource-warming
         if self._blocking_nonce is not None or self._knows_cluster_users:
             return self._blocking_nonce
-        return CLUSTER_USERS if self._channel(CLUSTER).has_pending_removals else None
+        return CLUSTER_USERS if any(channel.has_pending_removals for channel in self._channels.values()) else None
 
     @property
     def statuses(self) -> tuple[TypeStatus, ...]:
@@ -175,8 +187,7 @@ class SessionBase(ABC):
 
     def _channel(self, type_url: str) -> Channel:
         if type_url not in self._channels:
-            sends_all = self.sends_all and type_url in WILDCARD_TYPES
-            self._channels[type_url] = Channel(type_url, sends_all=sends_all, trusts_versions=self._trusts_versions)
+            self._channels[type_url] = self._new_channel(type_url)
         return self._channels[type_url]
 
     def _advance(self) -> list[Response]:
@@ -187,25 +198,37 @@ class SessionBase(ABC):
             if self._is_target_sent and self._blocking_nonce is None:
                 self._start_rollout(self._newest)
             responses += self._send(CLUSTER, self._target, may_remove=False)
-            responses += self._send(ENDPOINTS, self._newest, self._outgoing)
-            responses += self._send(SECRET, self._newest, self._outgoing)
+            responses += self._send(ENDPOINTS, self._newest, self._outgoing, may_remove=False)
+            responses += self._send(SECRET, self._newest, self._outgoing, may_remove=False)
             responses += self._send(RUNTIME, self._newest)
             if self._blocking_nonce is not None:
                 break
             responses += self._send_cluster_users(self._target)
             self._is_target_sent = True
             if self._target is self._newest:
+                responses += self._remove_unused(self._newest)
                 break
         self._is_idle = self._has_nothing_to_send()
         return responses
 
     def _send_cluster_users(self, snapshot: Snapshot) -> list[Response]:
         """Steps 3 to 5."""
-        responses = self._send(LISTENER, snapshot) + self._send(ROUTES, snapshot)
-        if self._knows_cluster_users and self._is_settled_with(LISTENER) and self._is_settled_with(ROUTES):
+        responses = self._send(LISTENER, snapshot) + self._send(ROUTES, snapshot, may_remove=False)
+        if self._has_cluster_users:
             responses += self._send(CLUSTER, snapshot)
             self._leaving_endpoints = NO_PART
         return responses
+
+    def _remove_unused(self, snapshot: Snapshot) -> list[Response]:
+        """Step 7. Envoy unsubscribes before it ACKs what used these, so that nothing is left to be removed."""
+        if not self._has_cluster_users or self._channel(CLUSTER).unanswered > 0:
+            return []
+        return [response for type_url in _USED_TYPES for response in self._send(type_url, snapshot)]
+
+    @property
+    def _has_cluster_users(self) -> bool:
+        """The client has ACKed all that uses clusters, so that no old listener or route uses them any more."""
+        return self._knows_cluster_users and self._is_settled_with(LISTENER) and self._is_settled_with(ROUTES)
 
     def _has_nothing_to_send(self) -> bool:
         """Most requests are ACKs, and so cost next to nothing."""
@@ -263,7 +286,17 @@ class SessionBase(ABC):
         if type_url == LISTENER and responses:
             # A changed listener may have dropped routes that the client names among its versions afterwards.
             self._channel(ROUTES).distrust_versions()
+        if type_url in self._inherited_types and responses:
+            self._inherited_types.remove(type_url)
+            self._resend_secrets()
         return responses
+
+    def _resend_secrets(self) -> None:
+        # Clusters and listeners of another control plane may have requested a secret in another way (`ConfigSource`).
+        # Then Envoy has a new subscription for it, which waits, but a delta request does not repeat the name.
+        secrets = self._channel(SECRET)
+        secrets.distrust_versions()
+        secrets.resend(secrets.subscription.names)
 
     def _resend_endpoints(self, update: ChannelUpdate) -> None:
         # A changed cluster warms anew, which only a new response for its endpoints ends, even if they did not change:

@@ -66,10 +66,11 @@ Channels differ in these rules:
 
 - `sends_all`: in a state-of-the-world stream a response for clusters or listeners holds all of them
   (#grouping-resources-into-responses), so what the client is to keep has to be repeated.
-- `WILDCARD_TYPES`: the removal of a cluster or a listener is sent; Envoy drops resources of other types itself.
-- `ANSWERED_IF_MISSING`: for some types "there is no such resource" is an answer.
+- `can_remove`: a response can say that a resource is gone, or was requested and does not exist. In a state-of-the-world
+  stream only those responses can that hold all resources (#deleting-resources, #xds-protocol-resource-not-existed).
+- `reports_missing`: a request for a resource that does not exist is answered (record 0099 has the exception).
 - New clusters hold up what is sent after them until they are answered (`respond`, `blocking_nonce`).
-- Endpoints are sent even to a delta client that names their versions, unless its versions are trusted.
+- Endpoints and secrets are sent even to a delta client that names their versions, unless its versions are trusted.
 """
 
 from __future__ import annotations
@@ -78,18 +79,15 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Final
 
-from cp.ads.session.client_resources import ABSENT, WILDCARD_TYPES, ClientResources
+from cp.ads.session.client_resources import ABSENT, ClientResources
 from cp.ads.session.messages import Answer, Nack, Response, ResponseCounts, TypeStatus
 from cp.ads.session.nacks import StandingNacks, culprits
 from cp.ads.session.pending import NO_CHANGES, ChannelUpdate, PendingResponses, ResponseTotals, SentResponse
 from cp.ads.session.subscription import Subscription
-from cp.translate.packing import CLUSTER, ENDPOINTS, PackedResource, ResourceBatch, version_of
+from cp.translate.packing import CLUSTER, ENDPOINTS, SECRET, PackedResource, ResourceBatch, version_of
 from cp.translate.snapshot import EMPTY, PartDifference, Snapshot
 
-# Types for which a delta response says that a requested resource does not exist. Routes and secrets are not among them:
-# a listener that waits for its routes would never get ready if it was told that there are none.
-# https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol#xds-protocol-resource-not-existed
-ANSWERED_IF_MISSING = WILDCARD_TYPES | {ENDPOINTS}
+_AWAITED_WHEN_WARMING: Final = frozenset({ENDPOINTS, SECRET})
 
 # What `Channel.version` is when the client has no version of ours. No content has either of them.
 NO_VERSION: Final = ""  # nothing was sent yet, or nothing of it was ACKed
@@ -112,25 +110,30 @@ class Channel:
 
     __slots__ = (
         *("_acked_snapshot", "_acked_version", "_knows_all_names", "_is_tracking", "_owes_response", "_nacks"),
-        *("_pending", "_resources", "_sent", "_totals", "_trusts_versions"),
-        *("is_subscribed", "nonce", "sends_all", "subscription", "type_url", "version"),
+        *("_pending", "_repeated_nonce", "_reports_missing", "_resources", "_sent", "_totals", "_trusts_versions"),
+        *("can_remove", "is_subscribed", "nonce", "sends_all", "subscription", "type_url", "version"),
     )
 
-    def __init__(self, type_url: str, *, sends_all: bool, trusts_versions: bool) -> None:
+    def __init__(
+        self, type_url: str, *, sends_all: bool, can_remove: bool, reports_missing: bool, trusts_versions: bool
+    ) -> None:
         """`sends_all`: every response holds all resources; `trusts_versions`: the client has what it names.
 
         They are not trusted if its last stream broke off while something was pending, which it may have applied.
         """
         self.type_url = type_url
         self.sends_all = sends_all
+        self.can_remove = can_remove
+        self._reports_missing = reports_missing
         self.subscription = Subscription(type_url)
         self.is_subscribed = False  # it has sent a request of this type, for whatever names
         self.nonce = ""  # of the newest response; empty before the first
         self.version = NO_VERSION  # that the client has, or will have once it has ACKed all that is pending
-        self._resources = ClientResources(self.subscription, repeats_all=sends_all)
+        self._resources = self._no_resources()
         self._pending = PendingResponses()
         self._nacks = StandingNacks()
         self._totals = ResponseTotals()
+        self._repeated_nonce: str | None = None  # of the last request that the client repeated
         self._trusts_versions = trusts_versions
         self._owes_response = False  # the client waits for a response to its request, even if nothing is in it
         # `_resources` is what the client has or is being sent: that was compared with a snapshot since it subscribed.
@@ -161,7 +164,14 @@ class Channel:
         if not self.subscription.wildcard:
             # It is sent everything, so what it got by names before is forgotten.
             self.subscription.wildcard, self._owes_response, self._is_tracking = True, True, False
-            self._resources = ClientResources(self.subscription, repeats_all=self.sends_all)
+            self._resources = self._no_resources()
+
+    def _no_resources(self) -> ClientResources:
+        return ClientResources(self.subscription, repeats_all=self.sends_all, can_remove=self.can_remove)
+
+    def note_names(self) -> None:
+        """The client has named resources, or `*`: from here on, a request without names is one for none."""
+        self.subscription.has_named = True
 
     def unsubscribe_from_all(self) -> None:
         """The client wants no more than the resources that it names."""
@@ -173,8 +183,31 @@ class Channel:
 
     def unsubscribe(self, names: frozenset[str]) -> None:
         """The client wants these no more; `*` among them says that it no longer wants all."""
+        unsubscribed = names & self.subscription.names
         self.subscription.remove(names)
-        self._resources.forget(names)
+        if self.subscription.wildcard and not self.sends_all:
+            # The client cannot know whether all includes these, so that it is to keep them, and has to be told:
+            # https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol#xds-protocol-unsubscribe
+            self._resources.forget(unsubscribed)
+            self.subscription.requested |= unsubscribed
+        self._resources.forget(name for name in names if name not in self.subscription)
+
+    def request_all(self) -> None:
+        """The client subscribes to all once more, and is sent all, even if it has them."""
+        self.subscription.requests_all = self._owes_response = True
+
+    def is_repeated(self, nonce: str) -> bool:
+        """A request with this nonce is no answer to a response, and was not preceded by an equal one."""
+        is_newest = nonce == self._pending.last_answered and (nonce != "" or self.nonce == "")
+        return self.is_subscribed and is_newest and nonce != self._repeated_nonce
+
+    def repeat(self, nonce: str) -> None:
+        """The client repeats a request, and is sent all that it names even if it has it: once for each nonce.
+
+        A client that has got that response names its nonce in the next request.
+        """
+        self._repeated_nonce = nonce
+        self.subscription.requested = self.subscription.names
 
     def share_names(self, shared: Callable[[frozenset[str]], frozenset[str]]) -> None:
         """Keep the names of the subscription as an equal set that other streams hold too, which `shared` returns."""
@@ -206,8 +239,8 @@ class Channel:
         """What to send so that the client has `snapshot`. It has to be sent: from here on it counts as sent.
 
         `outgoing` has resources that the snapshot lacks but that the client has to keep until what uses them has moved,
-        such as the endpoints of a cluster that is not removed yet. `may_remove`: clusters and listeners that are gone
-        may be removed now.
+        such as the endpoints of a cluster that is not removed yet. `may_remove`: resources that are gone may be removed
+        now.
         """
         # The usual case first: a snapshot in which nothing of this type differs costs a comparison of identities.
         if self._is_tracking and not self._has_open_work:
@@ -217,7 +250,7 @@ class Channel:
                 return NO_CHANGES
         # 1. Requested names, which are left out of the differences. 2. The differences, which add deviations for what
         # they remove. 3. The deviations.
-        self._compare_with_client(snapshot)
+        self._compare_with_client(snapshot, outgoing)
         requested = self._take_requested(snapshot)
         batches, missing = self._answer_requested(requested, snapshot, outgoing)
         batches += [self._resources.advance_by(difference, requested) for difference in self._differences(snapshot)]
@@ -259,7 +292,7 @@ class Channel:
         return self.sends_all and self.version in (NO_VERSION, MIXED_VERSION)
 
     def _take_requested(self, snapshot: Snapshot) -> frozenset[str]:
-        requested = self.subscription.take_requested()
+        requested = self.subscription.take_requested(snapshot)
         held_back = self._resources.names_nacked_in(snapshot)
         return requested.difference(held_back) if held_back else requested
 
@@ -280,7 +313,7 @@ class Channel:
         for packed in (packed for batch in outgoing_batches for packed in batch):
             self._resources.record_sent(packed, snapshot)
         missing = missing.difference(*(batch.names for batch in outgoing_batches))
-        return [*batches, *outgoing_batches], tuple(sorted(missing)) if self.type_url in ANSWERED_IF_MISSING else ()
+        return [*batches, *outgoing_batches], tuple(sorted(missing)) if self._reports_missing else ()
 
     def content(self, snapshot: Snapshot) -> tuple[ResourceBatch, ...]:
         """What a response holds that holds all resources."""
@@ -292,7 +325,7 @@ class Channel:
 
     # --- what the client has of an earlier stream ---
 
-    def _compare_with_client(self, snapshot: Snapshot) -> None:
+    def _compare_with_client(self, snapshot: Snapshot, outgoing: Snapshot) -> None:
         """Start from what the client says that it has, if it says so."""
         # A version belongs to the resources and not to a stream, so a client that comes back names what it has, and
         # need not be sent it again: https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol#xds-ack-nack
@@ -307,7 +340,7 @@ class Channel:
                 self._resume_at(snapshot, version or snapshot.version(self.type_url))
             elif not self.subscription.wildcard:
                 self._resources.base = snapshot  # the names are in `requested`, and so is all there is to send
-        self._enter_initial_versions(snapshot)
+        self._enter_initial_versions(snapshot, outgoing)
 
     def _is_current(self, version: str, snapshot: Snapshot) -> bool:
         # A version stands for the resources that the client wanted when it got it, so it is compared with the version
@@ -326,18 +359,24 @@ class Channel:
             missing = snapshot.versions(self.type_url).keys() - self.subscription.initial_versions.keys()
             self._resources.deviations = dict.fromkeys(missing, ABSENT)
 
-    def _enter_initial_versions(self, snapshot: Snapshot) -> None:
+    def _enter_initial_versions(self, snapshot: Snapshot, outgoing: Snapshot) -> None:
         """Each name of which the client has another version than the snapshot becomes a deviation."""
         client_versions = self.subscription.take_initial_versions()
-        # After an unanswered response a cluster may be warming and wait for endpoints, though the client has them.
-        if not client_versions or (self.type_url == ENDPOINTS and not self._trusts_versions):
+        if not client_versions:
             return
         versions = snapshot.versions(self.type_url)
         differing = () if client_versions == versions else client_versions.items() - versions.items()
         for name, version in differing:
             if name in self.subscription:
                 self._resources.deviations[name] = version
+        # After an unanswered response a cluster may be warming and wait for endpoints, though the client has them. A
+        # cluster or listener that has changed since may wait for secrets in the same way.
+        if self.type_url in _AWAITED_WHEN_WARMING and not self._trusts_versions:
+            client_versions = {name: "" for name in client_versions if self._is_gone(name, snapshot, outgoing)}
         self.subscription.requested -= client_versions.keys()
+
+    def _is_gone(self, name: str, snapshot: Snapshot, outgoing: Snapshot) -> bool:
+        return snapshot.get(self.type_url, name) is None and outgoing.get(self.type_url, name) is None
 
     # --- responses, and the client's answers to them ---
 
@@ -442,12 +481,12 @@ class Channel:
 
     @property
     def has_pending_removals(self) -> bool:
-        """Some cluster or listener waits to be removed.
+        """Some resource waits to be removed.
 
         After `advance_to` a deviation is held back by a NACK, or is a removal that is to wait.
         """
         deviations, nacked = self._resources.deviations, self._resources.nacked
-        return self._is_tracking and any(name not in nacked for name in deviations)
+        return self._is_tracking and self.can_remove and any(name not in nacked for name in deviations)
 
     @property
     def has_version_of_ours(self) -> bool:

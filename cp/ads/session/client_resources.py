@@ -27,8 +27,7 @@ from cp.ads.session.subscription import Subscription
 from cp.translate.packing import CLUSTER, LISTENER, PackedResource, ResourceBatch
 from cp.translate.snapshot import EMPTY, PartDifference, Snapshot
 
-# Types with a wildcard. Their removal is sent: in a delta response by name, in a state-of-the-world response by leaving
-# them out. Of other types Envoy drops a resource itself, once nothing that it has refers to it.
+# Types with a wildcard. A state-of-the-world response has all resources of these types, and so removes all others.
 # https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol#deleting-resources
 WILDCARD_TYPES = frozenset({CLUSTER, LISTENER})
 
@@ -39,12 +38,12 @@ UNKNOWN = "?"  # the client has the resource, or not, in a version that we do no
 
 class ClientResources:
     __slots__ = (
-        *("_kept", "_nacked_then_replaced", "_repeats_all", "_subscription", "_type_url"),
+        *("_can_remove", "_kept", "_nacked_then_replaced", "_repeats_all", "_subscription", "_type_url"),
         *("base", "deviations", "nacked"),
     )
 
-    def __init__(self, subscription: Subscription, *, repeats_all: bool) -> None:
-        """`repeats_all`: each response holds all resources, so that what the client is to keep has to be in it."""
+    def __init__(self, subscription: Subscription, *, repeats_all: bool, can_remove: bool) -> None:
+        """`repeats_all`: a response holds all that the client is to keep; `can_remove`: a response can remove some."""
         self.base = EMPTY  # what the client has, or will have once it has ACKed all that is pending
         self.deviations: dict[str, str] = {}  # name -> the version that the client has instead of that in `base`
         self.nacked: dict[str, str] = {}  # name -> the version that is held back, because the client NACKed it
@@ -55,14 +54,15 @@ class ClientResources:
         # client ACKed, as what is held back is left out of responses only; but the client never had it.
         self._nacked_then_replaced: dict[str, str] = {}
         self._repeats_all = repeats_all
+        self._can_remove = can_remove
         self._subscription = subscription
         self._type_url = subscription.type_url
 
     @property
     def has_open_deviations(self) -> bool:
         """A deviation may end without a newer snapshot: it is held back, or has still to be sent or removed."""
-        # What is gone of a type without wildcard stays a deviation for ever: there is no message that removes it.
-        return bool(self.deviations) and (bool(self.nacked) or self._type_url in WILDCARD_TYPES)
+        # Without a message that removes it, a resource that is gone stays a deviation for ever.
+        return bool(self.deviations) and (bool(self.nacked) or self._can_remove)
 
     def is_nacked(self, packed: PackedResource | None) -> bool:
         """The client NACKed this very version, so that it is held back."""
@@ -106,12 +106,12 @@ class ClientResources:
     ) -> tuple[list[PackedResource], list[str]]:
         """What can be sent now to end deviations: resources that differ, and names that are gone.
 
-        `outgoing` has what the snapshot lacks and the client is to keep for now. `may_remove` tells whether clusters or
-        listeners that neither of them has may be removed yet.
+        `outgoing` has what the snapshot lacks and the client is to keep for now. `may_remove` tells whether resources
+        that neither of them has may be removed yet.
         """
         updated: list[PackedResource] = []
         removed: list[str] = []
-        can_remove = may_remove and self._type_url in WILDCARD_TYPES
+        can_remove = may_remove and self._can_remove
         # A client that no longer subscribes to all does not name what it has unsubscribed from.
         self.forget([name for name in self.deviations if name not in self._subscription])
         for name, client_version in list(self.deviations.items()):

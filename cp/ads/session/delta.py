@@ -13,8 +13,11 @@ from cp.ads.session.channel import Channel
 from cp.ads.session.client_resources import WILDCARD_TYPES
 from cp.ads.session.messages import WILDCARD, DeltaRequest, Response
 from cp.ads.session.pending import ChannelUpdate
-from cp.translate.packing import CLUSTER, TYPES, digest_of, version_of
+from cp.translate.packing import CLUSTER, ROUTES, SECRET, SHORT, TYPES, digest_of, version_of
 from cp.translate.snapshot import Snapshot
+
+_ENVOY_AWAITS: Final = frozenset({ROUTES, SECRET})
+"""Types of which an Envoy awaits a resource for ever, once it has been told that there is none (record 0099)."""
 
 
 class DeltaSession(SessionBase):
@@ -41,9 +44,27 @@ class DeltaSession(SessionBase):
         if not channel.is_subscribed:
             self._open(channel, request)
         if wants_all and channel.type_url in WILDCARD_TYPES:
-            channel.subscribe_to_all()
+            self._subscribe_to_all(channel)
         self._change_names(channel, without_wildcard(request.subscribe), request.unsubscribe)
         return True
+
+    def _subscribe_to_all(self, channel: Channel) -> None:
+        # A client that subscribes once more may have dropped what it had, and has to be sent it again:
+        # https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol#xds-protocol-delta-subscribe
+        if channel.subscription.wildcard:
+            channel.request_all()
+        else:
+            channel.subscribe_to_all()
+
+    def _new_channel(self, type_url: str) -> Channel:
+        reports_missing = not (self._is_envoy and type_url in _ENVOY_AWAITS)
+        return Channel(
+            type_url,
+            sends_all=False,
+            can_remove=True,
+            reports_missing=reports_missing,
+            trusts_versions=self._trusts_versions,
+        )
 
     def _open(self, channel: Channel, request: DeltaRequest) -> None:
         # What the client has of an earlier stream counts in the first request of a type alone: later we know it.
@@ -53,6 +74,8 @@ class DeltaSession(SessionBase):
         self._measure(channel)
         if channel.type_url == CLUSTER and request.initial_versions:
             self._has_old_clusters = True
+        if channel.type_url in WILDCARD_TYPES and request.initial_versions:
+            self._inherited_types.add(channel.type_url)
 
     def _responses(
         self,

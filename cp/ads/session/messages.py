@@ -51,6 +51,11 @@ class Node:
     cluster: str = ""
     version: str = ""
     metadata: Mapping[str, object] = field(default_factory=dict)
+    user_agent: str = ""  # the name of the client's software
+
+    @property
+    def is_envoy(self) -> bool:
+        return self.user_agent == "envoy"
 
 
 @dataclass(frozen=True, slots=True)

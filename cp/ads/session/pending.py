@@ -69,12 +69,12 @@ class ResponseTotals:
 class PendingResponses:
     """In the order in which they were sent, which is the order in which a client answers them."""
 
-    __slots__ = ("_last_answered", "_sent", "blocking_nonce")
+    __slots__ = ("_sent", "blocking_nonce", "last_answered")
 
     def __init__(self) -> None:
         self.blocking_nonce: str | None = None  # of the newest response that holds up what is sent after it
         self._sent: dict[str, SentResponse] = {}
-        self._last_answered = ""
+        self.last_answered = ""  # the nonce that the client names until it gets a newer response
 
     def __len__(self) -> int:
         return len(self._sent)
@@ -86,7 +86,7 @@ class PendingResponses:
         answered, which each further request of a state-of-the-world client repeats.
         """
         nonce, turn = content, 0
-        while nonce == self._last_answered or nonce in self._sent:
+        while nonce == self.last_answered or nonce in self._sent:
             turn += 1
             nonce = f"{content}.{turn}"
         return nonce
@@ -113,7 +113,7 @@ class PendingResponses:
         while oldest != nonce:
             oldest = next(iter(self._sent))
             sent = self._sent.pop(oldest)
-        self._last_answered = nonce
+        self.last_answered = nonce
         if self.blocking_nonce not in self._sent:
             self.blocking_nonce = None
         return sent

@@ -13,28 +13,31 @@ from cp.ads.session.channel import Channel
 from cp.ads.session.client_resources import WILDCARD_TYPES
 from cp.ads.session.messages import WILDCARD, Response, SotwRequest
 from cp.ads.session.pending import ChannelUpdate
-from cp.translate.packing import TYPES, ResourceBatch, version_of
+from cp.translate.packing import ENDPOINTS, TYPES, ResourceBatch, version_of
 from cp.translate.snapshot import Snapshot
 
 
 class SotwSession(SessionBase):
     __slots__ = ()
 
-    sends_all = True
-
     def receive(self, request: SotwRequest) -> list[Response]:
         self.answer = None
         if request.type_url not in TYPES:
             return []
         channel = self._channel(request.type_url)
-        # A nonce is valid on one stream only, so before the first response it is of an earlier stream, and the version
-        # beside it tells what the client has:
-        # https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol#basic-protocol-overview
-        if request.nonce != "" and channel.nonce != "":
-            self._receive_answer(channel, request.nonce, request.error, request.version)
-        else:
+        is_repeated = channel.is_repeated(request.nonce) and request.error is None
+        # The version in the first request tells what the client has of an earlier stream. Later it does not: a client
+        # that has unsubscribed from everything and dropped it names the same version for what it requests next.
+        # https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol#xds-ack-nack
+        if not channel.is_subscribed:
             channel.note_initial_version(request.version)
+        # A nonce is valid on one stream only, so before the first response it is of an earlier stream:
+        # https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol#basic-protocol-overview
+        elif request.nonce != "":
+            self._receive_answer(channel, request.nonce, request.error, request.version)
         has_changed = self._subscribe(channel, request.names)
+        if is_repeated and not has_changed:
+            has_changed = self._subscribe_once_more(channel, request.nonce)
         return self._react(is_only_an_answer=not has_changed and request.nonce != "")
 
     def _subscribe(self, channel: Channel, names: frozenset[str]) -> bool:
@@ -44,24 +47,54 @@ class SotwSession(SessionBase):
         A name that was dropped and requested again while a response was pending would otherwise go unnoticed.
         """
         subscription = channel.subscription
-        is_same = names is subscription.names or names == subscription.names
-        if channel.is_subscribed and is_same and (len(names) > 0 or subscription.wildcard):
+        if names:
+            channel.note_names()
+        wants_all = self._wants_all(channel, names)
+        named = without_wildcard(names)
+        is_same = named is subscription.names or named == subscription.names
+        if channel.is_subscribed and is_same and wants_all == subscription.wildcard:
             return False
-        # No names are a wildcard only for as long as there never were any; later they are none.
-        # https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol#xds-protocol-resource-hints
-        wants_all = WILDCARD in names or (not names and (subscription.wildcard or not channel.is_subscribed))
+        # A request holds all names that the client wants, so what is no longer among them is unsubscribed:
+        # https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol#xds-protocol-unsubscribing
+        added_names = named - subscription.names if subscription.names else named
         if not channel.is_subscribed:
             channel.open()
-        if wants_all and channel.type_url in WILDCARD_TYPES:
+        elif added_names:
+            channel.note_initial_version("")  # it says nothing about names that were not in the first request
+        if wants_all:
             channel.subscribe_to_all()
         else:
             channel.unsubscribe_from_all()
-        # A request holds all names that the client wants, so what is no longer among them is unsubscribed:
-        # https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol#xds-protocol-unsubscribing
-        named = without_wildcard(names)
-        added_names = named - subscription.names if subscription.names else named
         self._change_names(channel, added_names, removed_names=subscription.names - named)
         return True
+
+    def _wants_all(self, channel: Channel, names: frozenset[str]) -> bool:
+        # No names are a wildcard only for as long as there never were any, `*` included; later they are none.
+        # https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol#xds-protocol-resource-hints
+        wants_all = WILDCARD in names or not channel.subscription.has_named
+        return wants_all and channel.type_url in WILDCARD_TYPES
+
+    def _subscribe_once_more(self, channel: Channel, nonce: str) -> bool:
+        """True if a client that repeats its request has to be sent once more what it may have.
+
+        An Envoy repeats it if another of its listeners or clusters requests the same name from another `ConfigSource`,
+        and then waits for the resource. It repeats it for endpoints too when a cluster warms, and those are sent with
+        the cluster in any case.
+        """
+        if channel.sends_all or channel.type_url == ENDPOINTS:
+            return False
+        channel.repeat(nonce)
+        return True
+
+    def _new_channel(self, type_url: str) -> Channel:
+        holds_all = type_url in WILDCARD_TYPES
+        return Channel(
+            type_url,
+            sends_all=holds_all,
+            can_remove=holds_all,
+            reports_missing=holds_all,
+            trusts_versions=self._trusts_versions,
+        )
 
     def _responses(self, channel: Channel, update: ChannelUpdate, snapshot: Snapshot) -> Iterator[Response]:
         if channel.sends_all:

@@ -20,15 +20,26 @@ class Subscription:
     """All resources of a type (`wildcard`), or those with these names."""
 
     __slots__ = (
-        *("_covered_part", "initial_version", "initial_versions", "names", "requested", "resends", "type_url"),
-        "wildcard",
+        *(
+            "_covered_part",
+            "has_named",
+            "initial_version",
+            "initial_versions",
+            "names",
+            "requested",
+            "requests_all",
+            "resends",
+        ),
+        *("type_url", "wildcard"),
     )
 
     def __init__(self, type_url: str) -> None:
         self.type_url = type_url
         self.wildcard = False
+        self.has_named = False  # state of the world: the client has named a resource, or `*`
         self.names: frozenset[str] = frozenset()
         self.requested: frozenset[str] = frozenset()  # names to send in any case, even if the client may have them
+        self.requests_all = False  # every name is to be sent in any case
         self.resends: list[frozenset[str]] = []  # names that the client needs once more, if it subscribes to them
         self.initial_version = ""  # state of the world: the version that the client has from an earlier stream
         self.initial_versions: dict[str, str] = {}  # delta: the same for each name
@@ -39,7 +50,7 @@ class Subscription:
 
     @property
     def has_open_requests(self) -> bool:
-        return bool(self.requested or self.resends or self.initial_versions)
+        return bool(self.requested or self.requests_all or self.resends or self.initial_versions)
 
     # --- requests ---
 
@@ -57,9 +68,12 @@ class Subscription:
         for name in names & self.initial_versions.keys():
             del self.initial_versions[name]
 
-    def take_requested(self) -> frozenset[str]:
+    def take_requested(self, snapshot: Snapshot) -> frozenset[str]:
         """The names that have to be sent in any case; from here on they count as answered."""
         requested, self.requested = self.requested, frozenset()
+        if self.requests_all:
+            self.requests_all = False
+            requested = requested.union(*(batch.names for batch in self.batches_of(snapshot)))
         for names in self.resends:
             # The difference first: it leaves `requested` the object that it was if nothing is added.
             requested = _union(requested, (names - requested) & self.names)

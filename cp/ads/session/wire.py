@@ -174,7 +174,13 @@ def _node(message: DiscoveryRequest | DeltaDiscoveryRequest) -> Node | None:
     node = message.node
     if len(node.id) > _LONGEST_NAME:
         raise ProtocolViolation(f"node.id has {len(node.id)} characters: {_LONGEST_NAME} are the most")
-    return Node(id=node.id, cluster=node.cluster[:_LONGEST_NAME], version=_version(node), metadata=_metadata(node))
+    return Node(
+        id=node.id,
+        cluster=node.cluster[:_LONGEST_NAME],
+        version=_version(node),
+        metadata=_metadata(node),
+        user_agent=node.user_agent_name[:_LONGEST_NAME],
+    )
 
 
 def _metadata(node: NodeMessage) -> dict[str, Any]:
