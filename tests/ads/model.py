@@ -32,6 +32,7 @@ class Client:
         self.asked_listeners = False
         self.excused: set[str] = set()  # clusters that it refused: tables may point at them in vain
         self.suspended = False  # the order of things cannot be kept just now
+        self.awaits_endpoints = False  # some of an earlier stream may be missing: it is told so, and keeps what it has
         self.needed: set[tuple[str, str]] = set()  # what may be sent again, having come or gone with what was refused
         self.asked_again: Counter[tuple[str, str]] = Counter()  # and what may, as a question crossed a push
 
@@ -142,6 +143,8 @@ class Client:
             self.lose(ROUTES, name)
 
     def lose(self, type_url: str, name: str) -> None:
+        if type_url == ENDPOINTS and self.awaits_endpoints:
+            return
         if self.has[type_url].pop(name, None) is not None and name in self.wanted[type_url] and not self.suspended:
             raise Broken(f"{name} was removed while it is in use")
 
@@ -155,7 +158,7 @@ class Client:
     def rest(self) -> None:
         """Nothing is under way in either direction: what is sent again from here on is sent without need."""
         self.asked_again.clear()
-        self.suspended = False
+        self.suspended = self.awaits_endpoints = False
 
     def give_up(self) -> None:
         """The time is over that clusters wait for endpoints at first."""

@@ -108,6 +108,7 @@ class Conversation(RuleBasedStateMachine):
         trusts_versions = self.session.is_settled
         self.client.suspended = self.client.suspended or self.is_blind()
         if not trusts_versions:  # it may be waiting for endpoints that it has
+            self.client.awaits_endpoints = True
             self.client.asked_again.update((ENDPOINTS, name) for name in NAMES)
         self.begin(trusts_versions=trusts_versions)
 
@@ -228,6 +229,20 @@ def test_clusters_that_come_back_after_a_reconnect_get_their_endpoints(machine: 
     conversation.publish(Mesh(), set())
     conversation.all_is_read()
     conversation.publish(full, set())
+
+    conversation.all_is_read()
+
+
+def test_a_warming_cluster_that_is_gone_does_not_hold_up_others() -> None:
+    """The stream broke off while the client waited for endpoints that it has."""
+    conversation = Delta()
+    conversation.connected(naming=True)
+    for name, revision in (("b", 0), ("b", 1)):
+        conversation.all_is_read()
+        conversation.publish(Mesh((Content(name, revision),), (Content(name),)), set())
+    conversation.the_client_reads()
+    conversation.the_stream_breaks()
+    conversation.publish(Mesh((Content("a"),), (Content("a"),)), set())
 
     conversation.all_is_read()
 

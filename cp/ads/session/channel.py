@@ -250,7 +250,7 @@ class Channel:
                 return NO_CHANGES
         # 1. Requested names, which are left out of the differences. 2. The differences, which add deviations for what
         # they remove. 3. The deviations.
-        self._compare_with_client(snapshot, outgoing)
+        self._compare_with_client(snapshot)
         requested = self._take_requested(snapshot)
         batches, missing = self._answer_requested(requested, snapshot, outgoing)
         batches += [self._resources.advance_by(difference, requested) for difference in self._differences(snapshot)]
@@ -325,7 +325,7 @@ class Channel:
 
     # --- what the client has of an earlier stream ---
 
-    def _compare_with_client(self, snapshot: Snapshot, outgoing: Snapshot) -> None:
+    def _compare_with_client(self, snapshot: Snapshot) -> None:
         """Start from what the client says that it has, if it says so."""
         # A version belongs to the resources and not to a stream, so a client that comes back names what it has, and
         # need not be sent it again: https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol#xds-ack-nack
@@ -340,7 +340,7 @@ class Channel:
                 self._resume_at(snapshot, version or snapshot.version(self.type_url))
             elif not self.subscription.wildcard:
                 self._resources.base = snapshot  # the names are in `requested`, and so is all there is to send
-        self._enter_initial_versions(snapshot, outgoing)
+        self._enter_initial_versions(snapshot)
 
     def _is_current(self, version: str, snapshot: Snapshot) -> bool:
         # A version stands for the resources that the client wanted when it got it, so it is compared with the version
@@ -359,24 +359,19 @@ class Channel:
             missing = snapshot.versions(self.type_url).keys() - self.subscription.initial_versions.keys()
             self._resources.deviations = dict.fromkeys(missing, ABSENT)
 
-    def _enter_initial_versions(self, snapshot: Snapshot, outgoing: Snapshot) -> None:
+    def _enter_initial_versions(self, snapshot: Snapshot) -> None:
         """Each name of which the client has another version than the snapshot becomes a deviation."""
         client_versions = self.subscription.take_initial_versions()
-        if not client_versions:
+        # After an unanswered response a cluster may be warming and wait for endpoints, though the client has them. A
+        # cluster or listener that has changed since may wait for secrets in the same way.
+        if not client_versions or (self.type_url in _AWAITED_WHEN_WARMING and not self._trusts_versions):
             return
         versions = snapshot.versions(self.type_url)
         differing = () if client_versions == versions else client_versions.items() - versions.items()
         for name, version in differing:
             if name in self.subscription:
                 self._resources.deviations[name] = version
-        # After an unanswered response a cluster may be warming and wait for endpoints, though the client has them. A
-        # cluster or listener that has changed since may wait for secrets in the same way.
-        if self.type_url in _AWAITED_WHEN_WARMING and not self._trusts_versions:
-            client_versions = {name: "" for name in client_versions if self._is_gone(name, snapshot, outgoing)}
         self.subscription.requested -= client_versions.keys()
-
-    def _is_gone(self, name: str, snapshot: Snapshot, outgoing: Snapshot) -> bool:
-        return snapshot.get(self.type_url, name) is None and outgoing.get(self.type_url, name) is None
 
     # --- responses, and the client's answers to them ---
 
