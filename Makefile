@@ -4,6 +4,7 @@ PYTHON ?= python3
 ENVOY_VERSION ?= 1.40.0
 ENVOYS ?= 1.36.4 1.37.0 1.38.3 1.39.3 1.40.0
 ARGS ?=
+DRAW = $(shell $(PYTHON) -c 'import secrets; print(secrets.randbelow(10 ** 6))')
 # Tests start hundreds of processes, none of which should compile again what another one has.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -18,7 +19,7 @@ PARALLEL = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: help setup page test test-long test-envoys fuzz soak linear check lint layout types contracts spelling \
+.PHONY: help setup page test test-long test-envoys draws fuzz soak linear check lint layout types contracts spelling \
   page-check format golden demo bench deb lock docs screenshots coverage clean
 .NOTPARALLEL:
 
@@ -40,6 +41,9 @@ test-long: setup .grpc-js/installed ## run the tests that take long by their nat
 test-envoys: setup $(ENVOYS:%=.envoys/%/installed) ## run the tests that start an Envoy on every supported Envoy
 	@for version in $(ENVOYS); do echo "Envoy $$version"; \
 	  KOGUMA_ENVOY=$(CURDIR)/.envoys/$$version/bin/envoy $(PYTEST) $(PARALLEL) -m envoy $(ARGS) || exit 1; done
+
+draws: setup ## draw new examples for every property, for three minutes (ARGS="--draw=SEED" draws the same again)
+	@$(PYTEST) -n $(WORKERS) --hypothesis-profile=fresh --draw=$(DRAW) $(ARGS)
 
 fuzz: setup ## look for inputs that stop us, for two minutes (ARGS="--seconds=1800", ARGS="yaml rules")
 	@$(BIN)/python -m tests.fuzz $(ARGS)

@@ -60,6 +60,7 @@ def everything(compiler: Compiler, world: World) -> tuple[Served, Failures]:
     return served(compiler, world), failures
 
 
+@pytest.mark.drawn
 def test_with_failures_that_last_everybody_has_what_working_out_all_would_give(monkeypatch: pytest.MonkeyPatch) -> None:
     failed = 0
     for seed in seeds():
@@ -87,6 +88,7 @@ class FaultyAtTheEdge(Faulty):
         super().entrance(conf, draft)
 
 
+@pytest.mark.drawn
 def test_with_failures_at_the_edge_everybody_has_what_working_out_all_would_give(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -205,16 +205,17 @@ def converse(machine: type[Conversation], examples: int, steps: int) -> None:
     )
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("machine", MACHINES)
 def test_whatever_happens_the_client_ends_up_with_the_newest(machine: type[Conversation]) -> None:
     converse(machine, examples=40, steps=25)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", range(20))
 @pytest.mark.parametrize("machine", MACHINES)
 def test_whatever_happens_for_long_the_client_ends_up_with_the_newest(machine: type[Conversation], part: int) -> None:
-    converse(machine, examples=500, steps=50)
+    converse(machine, examples=100, steps=50)
 
 
 @pytest.mark.parametrize("machine", [Sotw, Delta])

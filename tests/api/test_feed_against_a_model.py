@@ -351,6 +351,7 @@ def little_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cp.api.recent_changes._KEPT", 6)
 
 
+@pytest.mark.drawn
 @pytest.mark.usefixtures("little_is_kept")
 def test_a_reader_is_told_each_write_once_and_in_order_or_is_told_to_begin_anew() -> None:
     run_state_machine_as_test(

@@ -26,6 +26,7 @@ Planning: TypeAlias = Callable[[], Awaitable[Mapping[str, Any]]]
 Making: TypeAlias = Callable[[], Awaitable[None]]
 
 
+@pytest.mark.drawn
 def test_the_fields_of_a_plan_are_those_in_which_what_proxies_are_sent_differs() -> None:
     edits = sum(asyncio.run(_judged(seed)) for seed in seeds(times=0.1))
 

@@ -5,7 +5,8 @@
         ...
 
 Hypothesis is not asked for the seeds: it varies what it drew before, and of 60 meshes only 15 had a seed of their own.
-The seeds are the first numbers, so that every run asks the same; `--hypothesis-profile=long` asks many more.
+The seeds are the first numbers, so that every run asks the same; `--hypothesis-profile=long` asks many more, and
+`make draws` new ones each time.
 `make test` asks a share of them, `make test-long` the others.
 """
 
@@ -21,6 +22,7 @@ from typing import Any, Final, TypeAlias
 import pytest
 from hypothesis import settings
 
+from tests.drawing import FIRST_SEED, SHARES
 from tests.random_mesh.documents import EVERY
 from tests.random_mesh.mesh import Mesh, mesh_of
 from tests.random_mesh.words import Data
@@ -28,7 +30,7 @@ from tests.random_mesh.words import Data
 Judge: TypeAlias = Callable[[Mesh], None]
 
 IN_SHARES: Final = pytest.mark.parametrize(
-    "is_further", [pytest.param(False, id="first"), pytest.param(True, id="further", marks=pytest.mark.long)]
+    SHARES, [pytest.param(False, id="first"), pytest.param(True, id="further", marks=pytest.mark.long)]
 )
 """Ask the first share of the seeds in `make test`, and the others in `make test-long`."""
 
@@ -42,13 +44,19 @@ _STAYS: Final = frozenset(
 
 
 def seeds(times: float = 1.0, also: Sequence[int] = (), besides: Iterable[int] = ()) -> list[int]:
-    """The first ones, and those with which something was found before; without those of which a fault is known."""
-    chosen = [*also, *range(int(settings().max_examples * times))]
+    """The first ones, and those with which something was found before; without those of which a fault is known.
+
+    While new examples are drawn (`make draws`), these are other ones each time.
+    """
+    first, count = FIRST_SEED.get(), int(settings().max_examples * times)
+    chosen = [*also, *range(count)] if first is None else [*range(first, first + count)]
     return [seed for seed in chosen if seed not in set(besides)]
 
 
 def share(seeds: Sequence[int], is_further: bool) -> Sequence[int]:
-    """The first share of these seeds, or the others."""
+    """The first share of these seeds, or the others. New ones are not divided."""
+    if FIRST_SEED.get() is not None:
+        return seeds
     first = ceil(len(seeds) * _FIRST_SHARE)
     return seeds[first:] if is_further else seeds[:first]
 

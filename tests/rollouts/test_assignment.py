@@ -118,6 +118,7 @@ class Meshful:
         return Compiler(policies()).snapshot(anew, dataplane)
 
 
+@pytest.mark.drawn
 def test_at_every_moment_a_proxy_is_served_what_follows_from_the_world_that_it_is_assigned() -> None:
     for seed in seeds(times=0.1):
         mesh, turns = Meshful(Random(seed)), TurnCompiler(policies(), Metrics(), None, checks_itself=False)

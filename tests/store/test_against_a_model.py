@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.store.port import ABSENT, Change, Conflict, Delete, HistoryLimits, Outdated, Put
+from tests.drawing import examples
 from tests.store.harness import WRITABLE, changes, contained, document, key, next_batch, opened
 
 KEPT = 6
@@ -113,8 +114,10 @@ def _said(change: Change) -> tuple[Key, Document | None, Document | None]:
     return change.key, change.before, change.after
 
 
-@pytest.mark.parametrize("examples", [pytest.param(8, id="few"), pytest.param(25, id="many", marks=pytest.mark.long)])
+@pytest.mark.drawn
+@pytest.mark.parametrize("usual", [pytest.param(8, id="few"), pytest.param(25, id="many", marks=pytest.mark.long)])
 @pytest.mark.parametrize("kind", WRITABLE)
-def test_a_store_is_like_its_model(kind: str, examples: int) -> None:
+def test_a_store_is_like_its_model(kind: str, usual: int) -> None:
     machine = type(f"{kind.title()}Machine", (Machine,), {"kind": kind})
-    run_state_machine_as_test(machine, settings=settings(max_examples=examples, stateful_step_count=25, deadline=None))
+    count = examples(usual)
+    run_state_machine_as_test(machine, settings=settings(max_examples=count, stateful_step_count=25, deadline=None))

@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.store.port import ABSENT, ChangeBatch, Conflict, Delete, HistoryLimits, Outdated, Put, Store
+from tests.drawing import examples
 from tests.store.harness import contained, document, key, opened
 from tests.support.postgres import shared_postgres
 
@@ -134,9 +135,11 @@ class Machine(RuleBasedStateMachine):
         self.folder.cleanup()
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("kind", SHARED)
 def test_instances_that_share_a_store_agree_whatever_they_do(kind: str) -> None:
     if kind == "postgres":
         shared_postgres()
     machine = type(f"{kind.title()}Machine", (Machine,), {"kind": kind})
-    run_state_machine_as_test(machine, settings=settings(max_examples=8, stateful_step_count=15, deadline=None))
+    count = examples(8)
+    run_state_machine_as_test(machine, settings=settings(max_examples=count, stateful_step_count=15, deadline=None))
