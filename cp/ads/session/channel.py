@@ -109,9 +109,17 @@ class Channel:
     """What the table describes. A version that a client names of an earlier stream counts as ACKed."""
 
     __slots__ = (
-        *("_acked_snapshot", "_acked_version", "_knows_all_names", "_is_tracking", "_owes_response", "_nacks"),
+        *(
+            "_acked_snapshot",
+            "_acked_version",
+            "_can_remove",
+            "_knows_all_names",
+            "_is_tracking",
+            "_owes_response",
+            "_nacks",
+        ),
         *("_pending", "_repeated_nonce", "_reports_missing", "_resources", "_sent", "_totals", "_trusts_versions"),
-        *("can_remove", "is_subscribed", "nonce", "sends_all", "subscription", "type_url", "version"),
+        *("is_subscribed", "nonce", "sends_all", "subscription", "type_url", "version"),
     )
 
     def __init__(
@@ -123,7 +131,7 @@ class Channel:
         """
         self.type_url = type_url
         self.sends_all = sends_all
-        self.can_remove = can_remove
+        self._can_remove = can_remove
         self._reports_missing = reports_missing
         self.subscription = Subscription(type_url)
         self.is_subscribed = False  # it has sent a request of this type, for whatever names
@@ -167,7 +175,7 @@ class Channel:
             self._resources = self._no_resources()
 
     def _no_resources(self) -> ClientResources:
-        return ClientResources(self.subscription, repeats_all=self.sends_all, can_remove=self.can_remove)
+        return ClientResources(self.subscription, repeats_all=self.sends_all, can_remove=self._can_remove)
 
     def note_names(self) -> None:
         """The client has named resources, or `*`: from here on, a request without names is one for none."""
@@ -186,7 +194,7 @@ class Channel:
         unsubscribed = names & self.subscription.names
         self.subscription.remove(names)
         if self.subscription.wildcard and not self.sends_all:
-            # The client cannot know whether all includes these, so that it is to keep them, and has to be told:
+            # The client cannot know if `*` includes these, and so if it has to keep them:
             # https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol#xds-protocol-unsubscribe
             self._resources.forget(unsubscribed)
             self.subscription.requested |= unsubscribed
@@ -344,8 +352,8 @@ class Channel:
 
     def _is_current(self, version: str, snapshot: Snapshot) -> bool:
         # A version stands for the resources that the client wanted when it got it, so it is compared with the version
-        # of what it wants now. If responses hold all, only the first request counts: every later one names a version.
-        says_what_it_has = version != "" and self._trusts_versions and not (self.sends_all and self._is_tracking)
+        # of what it wants now.
+        says_what_it_has = version != "" and self._trusts_versions
         return says_what_it_has and version in (self.version_at(snapshot), snapshot.version(self.type_url))
 
     def _resume_at(self, snapshot: Snapshot, version: str) -> None:
@@ -481,7 +489,7 @@ class Channel:
         After `advance_to` a deviation is held back by a NACK, or is a removal that is to wait.
         """
         deviations, nacked = self._resources.deviations, self._resources.nacked
-        return self._is_tracking and self.can_remove and any(name not in nacked for name in deviations)
+        return self._is_tracking and self._can_remove and any(name not in nacked for name in deviations)
 
     @property
     def has_version_of_ours(self) -> bool:
