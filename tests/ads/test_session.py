@@ -190,11 +190,13 @@ def test_repeated_ack_is_not_answered(type_url: str) -> None:
 
 
 def test_repeated_nack_is_not_answered() -> None:
-    session = begun(*WEB)
-    (sent,) = session.publish(snapshot(*WEB[:3], routes("table", "web", revision=1)))
-    session.receive(nack(sent, "bad"))
+    session = SotwSession()
+    session.publish(snapshot(routes("a"), routes("b")))
+    (sent,) = session.receive(SotwRequest(ROUTES, names("a", "b")))
+    refusal = SotwRequest(ROUTES, names("a", "b"), sent.nonce, error="a: bad")
+    assert contents(session.receive(refusal)) == [(ROUTES, ["b"])]
 
-    assert not session.receive(nack(sent, "bad"))
+    assert not session.receive(refusal)
 
 
 @pytest.mark.parametrize("requested_names", [[], ["*"], ["*", "a"]])
