@@ -156,7 +156,7 @@ async def unsubscribed_names_are_no_longer_sent(client: XdsClient, target: Targe
     target.put(kind, *"AB")
     await client.subscribe(kind, "A", "B")
     await expect(client, target, {"A": 1, "B": 1})
-    for name in "BA":
+    for name in ("B", "A"):
         await client.unsubscribe(kind, name)
         await expect(client, target)
         target.put(kind, name, revision=2)
