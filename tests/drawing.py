@@ -10,8 +10,9 @@ Every test has its first round before any has its second. What fails is repeated
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
+from math import inf
 from typing import Final
 
 import pytest
@@ -21,6 +22,10 @@ FIRST_SEED: Final[ContextVar[int | None]] = ContextVar("FIRST_SEED", default=Non
 """The first seed of random meshes in this round of drawing; None while nothing is drawn."""
 
 _SEEDS_OF_A_ROUND: Final = 10_000
+_UNTIL: Final[ContextVar[float]] = ContextVar("_UNTIL", default=inf)
+_LONGEST_ROUND: Final = 30.0
+"""Seconds after which a test draws no more meshes in this round, so that it ends in time on a slow machine too."""
+
 SHARES: Final = "is_further"
 """The parameter of tests that ask random meshes in two shares (`tests.random_mesh.IN_SHARES`)."""
 
@@ -30,6 +35,19 @@ _END: Final = pytest.StashKey[float]()
 def examples(usual: int) -> int:
     """The number of examples of a property with a number of its own, which counts unless new examples are drawn."""
     return usual if FIRST_SEED.get() is None else settings().max_examples
+
+
+def in_time(seeds: Iterable[int]) -> Iterator[int]:
+    """These seeds, or the first of them if new ones are drawn and the time of the round is over."""
+    for seed in seeds:
+        yield seed
+        if time.monotonic() > _UNTIL.get():
+            break
+
+
+def expect_more(count: int, least: int) -> None:
+    """Fail if the examples that are the same each time showed too little. New ones may show nothing at all."""
+    assert count > least or FIRST_SEED.get() is not None
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -69,9 +87,11 @@ class Drawing:
             pytest.skip("the time for drawing is over")
         number = self._seed * self._rounds + request.param
         monkeypatch.setattr(core, "global_force_seed", number)
-        token = FIRST_SEED.set(number * _SEEDS_OF_A_ROUND)
+        first_seed = FIRST_SEED.set(number * _SEEDS_OF_A_ROUND)
+        until = _UNTIL.set(min(time.monotonic() + _LONGEST_ROUND, self._end))
         yield
-        FIRST_SEED.reset(token)
+        FIRST_SEED.reset(first_seed)
+        _UNTIL.reset(until)
 
 
 def _draws(metafunc: pytest.Metafunc) -> bool:

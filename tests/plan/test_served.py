@@ -14,6 +14,7 @@ from hypothesis import settings
 
 from cp.model.document import Document
 from cp.model.names import Key
+from tests.drawing import expect_more
 from tests.plan.applied_fields import applied, in_any_order
 from tests.plan.rig import PlannedControlPlane, Sent, planned_control_plane
 from tests.random_mesh import EDGE, EVERY, LEGACY, MESH, random_document, seeds
@@ -30,7 +31,7 @@ Making: TypeAlias = Callable[[], Awaitable[None]]
 def test_the_fields_of_a_plan_are_those_in_which_what_proxies_are_sent_differs() -> None:
     edits = sum(asyncio.run(_judged(seed)) for seed in seeds(times=0.1))
 
-    assert edits
+    expect_more(edits, 0)
 
 
 @pytest.mark.long

@@ -22,7 +22,7 @@ from typing import Any, Final, TypeAlias
 import pytest
 from hypothesis import settings
 
-from tests.drawing import FIRST_SEED, SHARES
+from tests.drawing import FIRST_SEED, SHARES, in_time
 from tests.random_mesh.documents import EVERY
 from tests.random_mesh.mesh import Mesh, mesh_of
 from tests.random_mesh.words import Data
@@ -53,10 +53,11 @@ def seeds(times: float = 1.0, also: Sequence[int] = (), besides: Iterable[int] =
     return [seed for seed in chosen if seed not in set(besides)]
 
 
-def share(seeds: Sequence[int], is_further: bool) -> Sequence[int]:
-    """The first share of these seeds, or the others. New ones are not divided."""
-    if FIRST_SEED.get() is not None:
-        return seeds
+def share(seeds: Sequence[int], is_further: bool) -> Iterable[int]:
+    """The first share of these seeds, or the others; new ones in their place until the time of the round is over."""
+    first_seed = FIRST_SEED.get()
+    if first_seed is not None:
+        return in_time(range(first_seed, first_seed + min(len(seeds), settings().max_examples)))
     first = ceil(len(seeds) * _FIRST_SHARE)
     return seeds[first:] if is_further else seeds[:first]
 
