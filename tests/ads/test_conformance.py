@@ -203,7 +203,7 @@ def ask(question: Question, kind: str, *, is_delta: bool, is_crowded: bool) -> N
         hub = Hub()
         async with serving(hub, ServerOptions(grace=0.5), lambda: 0.5) as server:
             target = Target(hub)
-            async with XdsClient(server.port, is_delta) as client:
+            async with XdsClient(server.port, is_delta=is_delta) as client:
                 if is_crowded:
                     await subscribe_to_others(client, target, {kind, OTHER[kind]})
                 await question(client, target, kind)

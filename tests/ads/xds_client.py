@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Any, Final, Self, TypeAlias
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
-import grpc
 from envoy.config.core.v3.base_pb2 import Node
 from envoy.service.discovery.v3.discovery_pb2 import (
     DeltaDiscoveryRequest,
@@ -19,12 +17,9 @@ from envoy.service.discovery.v3.discovery_pb2 import (
 )
 
 from cp.ads.hub import Hub
-from cp.ads.server import SERVICE
 from cp.translate.packing import SECRET, PackedResource
 from tests.ads.content import Content, pack, snapshot, unpack
-
-NODE: Final = "default.web"
-WITHIN: Final = 60
+from tests.ads.proxy import WITHIN, Proxy
 
 Revisions: TypeAlias = dict[str, int]
 
@@ -56,40 +51,27 @@ class Target:
 
     def _publish(self) -> None:
         packed = (pack(type_url, Content(name, revision)) for (type_url, name), revision in self._revisions.items())
-        self._hub.publisher.publish(NODE, snapshot(*packed))
+        self._hub.publisher.publish("default.web", snapshot(*packed))
 
 
-@dataclass
-class XdsClient:
+class XdsClient(Proxy):
     """It ACKs every response when it reads it."""
 
-    port: int
-    is_delta: bool
-    names: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-    _nonces: dict[str, str] = field(default_factory=dict)
-    _versions: dict[str, str] = field(default_factory=dict)
-    _markers: int = 0
-
-    async def __aenter__(self) -> Self:
-        self._channel = grpc.aio.insecure_channel(f"127.0.0.1:{self.port}")
-        method = "DeltaAggregatedResources" if self.is_delta else "StreamAggregatedResources"
-        stream: Any = self._channel.stream_stream(f"/{SERVICE}/{method}")
-        self._call: Any = stream()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._call.cancel()
-        await self._channel.close()
+    def __init__(self, port: int, *, is_delta: bool) -> None:
+        super().__init__(port, method="DeltaAggregatedResources" if is_delta else "StreamAggregatedResources")
+        self._is_delta = is_delta
+        self._names: dict[str, set[str]] = defaultdict(set)
+        self._nonces: dict[str, str] = {}
+        self._versions: dict[str, str] = {}
+        self._markers = 0
 
     async def subscribe(self, type_url: str, *names: str) -> None:
         """Request these too; no names are a request for all."""
-        self.names[type_url].update(names)
+        self._names[type_url].update(names)
         await self._request(type_url, subscribe=names)
 
     async def unsubscribe(self, type_url: str, *names: str) -> None:
-        self.names[type_url].difference_update(names)
+        self._names[type_url].difference_update(names)
         await self._request(type_url, unsubscribe=names)
 
     async def read(self) -> Heard:
@@ -122,9 +104,9 @@ class XdsClient:
         self, type_url: str, *, subscribe: tuple[str, ...] = (), unsubscribe: tuple[str, ...] = (), nonce: str = ""
     ) -> None:
         # Only the first request has to name the node.
-        node = None if self._nonces or self._versions else Node(id=NODE)
+        node = None if self._nonces or self._versions else Node(id=self.name)
         request: DiscoveryRequest | DeltaDiscoveryRequest
-        if self.is_delta:
+        if self._is_delta:
             request = DeltaDiscoveryRequest(
                 node=node,
                 type_url=type_url,
@@ -136,14 +118,14 @@ class XdsClient:
             request = DiscoveryRequest(
                 node=node,
                 type_url=type_url,
-                resource_names=sorted(self.names[type_url]),
+                resource_names=sorted(self._names[type_url]),
                 response_nonce=self._nonces.get(type_url, ""),
                 version_info=self._versions.get(type_url, ""),
             )
-        await self._call.write(request.SerializeToString())
+        await self.say(request.SerializeToString())
 
     def _decoded(self, data: bytes) -> Heard:
-        if self.is_delta:
+        if self._is_delta:
             response = DeltaDiscoveryResponse.FromString(data)
             revisions = dict(_revisions(entry.resource for entry in response.resources))
             return Heard(response.type_url, response.nonce, revisions, frozenset(response.removed_resources))
