@@ -7,13 +7,14 @@ https://www.envoyproxy.io/docs/envoy/latest/api-docs/xds_protocol#incremental-xd
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from cp.ads.session.base import SessionBase, portions, without_wildcard
 from cp.ads.session.channel import Channel
 from cp.ads.session.client_resources import WILDCARD_TYPES
 from cp.ads.session.messages import WILDCARD, DeltaRequest, Response
 from cp.ads.session.pending import ChannelUpdate
-from cp.translate.packing import CLUSTER, ROUTES, SECRET, SHORT, TYPES, digest_of, version_of
+from cp.translate.packing import CLUSTER, ROUTES, SECRET, TYPES, digest_of, version_of
 from cp.translate.snapshot import Snapshot
 
 _ENVOY_AWAITS: Final = frozenset({ROUTES, SECRET})
