@@ -309,6 +309,12 @@ FORWARD_PROXY = f"{TYPE}envoy.extensions.clusters.dynamic_forward_proxy.v3.Clust
 FORWARDED = {"@type": FORWARD_PROXY, "dnsCacheConfig": HOSTS}
 ELSEWHERE = {"apiType": "GRPC", "grpcServices": [{"googleGrpc": {"targetUri": "192.0.2.1:1", "statPrefix": "x"}}]}
 TLS = f"{TYPE}envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext"
+OTHERWISE = {"address": "127.0.0.1", "portValue": 2}
+WATCHED = {"inlineString": "x", "watchedDirectory": {"path": "/x"}}
+PROXIED = {
+    "name": "tls",
+    "typedConfig": {"@type": TLS, "commonTlsContext": {"tlsCertificates": [{"privateKey": WATCHED}]}},
+}
 NAMESPACED = {"address": "127.0.0.1", "portValue": 1, "networkNamespaceFilepath": "/etc/passwd"}
 
 
@@ -323,7 +329,12 @@ def routed(route: dict[str, Any]) -> dict[str, Any]:
 
 
 def listening(address: dict[str, Any]) -> dict[str, Any]:
-    value = yaml.safe_dump({"name": "l", "address": {"socketAddress": address}})
+    return listening_at({"socketAddress": address})
+
+
+def listening_at(address: dict[str, Any], *further: dict[str, Any]) -> dict[str, Any]:
+    additional = [{"address": each} for each in further]
+    value = yaml.safe_dump({"name": "l", "address": address, "additionalAddresses": additional})
     return patch({"listener": {"operation": "Add", "value": value}})
 
 
@@ -345,6 +356,10 @@ def added(**fields: Any) -> dict[str, Any]:
         (added(type="EDS", edsClusterConfig={"edsConfig": {"pathConfigSource": {"path": "/x"}}}), "from elsewhere"),
         (listening(NAMESPACED), "another network namespace"),
         (listening({**NAMESPACED, "protocol": "UDP"}), "another network namespace"),
+        (listening_at({"pipe": {"path": "/x"}}), "a socket in the file system"),
+        (listening_at({"pipe": {"path": "@x", "mode": 511}}), "a socket in the file system"),
+        (listening_at({"socketAddress": OTHERWISE}, {"pipe": {"path": "/x"}}), "a socket in the file system"),
+        (added(type="STATIC", transportSocket=PROXIED), "watches a folder"),
         (added(type="STATIC", upstreamBindConfig={"sourceAddress": NAMESPACED}), "another network namespace"),
     ],
 )
@@ -368,7 +383,7 @@ SHOWN = (
 NO_FILE = re.compile(r"^envoy\.(config\.route|extensions\.filters)\.|\.HttpHealthCheck$")
 """Messages in which a path is one of HTTP."""
 
-WITHIN_TAMED = re.compile(r"\.(PathConfigSource|Pipe|StsService|WatchedDirectory)$")
+WITHIN_TAMED = re.compile(r"\.(PathConfigSource|StsService)$")
 
 
 def test_each_part_that_can_name_a_file_is_tamed() -> None:
@@ -605,6 +620,25 @@ def test_a_write_waits_for_no_envoy_unless_it_is_asked_for(start: Unit) -> None:
 
     assert api.put("/meshes/default/meshtimeouts/slow", timeout()).status_code == 200 + 1
     assert api.put("/meshes/default/meshtimeouts/slow?preflight=true", timeout(request_timeout="1s")).status_code == 503
+
+
+@pytest.mark.parametrize(
+    "further",
+    [[], [{"socketAddress": {"address": "127.0.0.1", "portValue": 2}}]],
+    ids=["address", "additional-address"],
+)
+def test_dry_run_removes_no_file(guarded: Api, tmp_path: Path, further: list[dict[str, Any]]) -> None:
+    (database := tmp_path / "koguma.db").write_text("everything")
+    pipe = {"pipe": {"path": str(database), "mode": 0o777}}
+    policy = listening_at(*further, pipe) if further else listening_at(pipe)
+    inbound = {"operation": "Patch", "match": {"origin": "inbound"}, "value": yaml.safe_dump({"address": pipe})}
+    policies = (policy, patch({"listener": inbound}))
+
+    answers = [guarded.put(f"{PATCH}?dryRun=true&preflight=true", each).json()["preflight"] for each in policies]
+    assert [[each["reason"] for each in answer["notShown"]] for answer in answers] == [
+        ["it has a socket in the file system of the machine"]
+    ] * 2
+    assert database.read_text() == "everything"
 
 
 def test_a_write_is_not_made_where_the_envoy_cannot_be_asked(start: Unit) -> None:

@@ -272,6 +272,15 @@ def _health_check(check: Any) -> None:
         check.event_log_path = _NO_LOG
 
 
+def _pipe(_address: Any) -> None:
+    """Envoy removes the file at the path of a listener, and calls whatever listens at that of a host."""
+    raise NotShown("it has a socket in the file system of the machine")
+
+
+def _watched(_folder: Any) -> None:
+    raise NotShown("it watches a folder of the machine, which is another one here")
+
+
 def _unwatched(certificate: Any) -> None:
     """A folder that is watched is one of proxies' machines."""
     certificate.ClearField("watched_directory")
@@ -307,7 +316,9 @@ _TAMED: Final[Mapping[str, Callable[[Any], None]]] = MappingProxyType(
         "envoy.config.core.v3.ConfigSource": _config_source,
         "envoy.config.core.v3.GrpcService.GoogleGrpc": _calls_by_itself,
         "envoy.config.core.v3.HealthCheck": _health_check,
+        "envoy.config.core.v3.Pipe": _pipe,
         "envoy.config.core.v3.SocketAddress": _socket_address,
+        "envoy.config.core.v3.WatchedDirectory": _watched,
         "envoy.config.endpoint.v3.Endpoint": _endpoint,
         "envoy.extensions.health_check.event_sinks.file.v3.HealthCheckEventFileSink": _event_log,
         "envoy.extensions.transport_sockets.tls.v3.CertificateValidationContext": _unwatched,
