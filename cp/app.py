@@ -38,6 +38,7 @@ from cp.serving.http_server import address, http_served
 from cp.serving.instances.members import Members
 from cp.serving.own_names import named_hosts
 from cp.serving.preflight.preflight import Preflight
+from cp.serving.preflight.scratch import EnvoyUnavailable
 from cp.serving.proxy_service import ProxyService, proxy_service
 from cp.serving.public_keys import offline_keys
 from cp.serving.registrar import Registrar, RegistrarTimes
@@ -157,6 +158,7 @@ async def control_plane(settings: Settings) -> AsyncIterator[RunningControlPlane
         monitor = FleetMonitor(collaborators, lambda: members.leads, settings.findings_every)
         await proxies.enter_async_context(in_background(monitor.watch()))
         await proxies.enter_async_context(in_background(_rollouts(store, service, members).run()))
+        await proxies.enter_async_context(in_background(_check_preflight(collaborators.preflight)))
         stack.callback(collaborators.works.close)
         await proxies.enter_async_context(service.together.envoys.own.kept())
         api = create_api(collaborators, service.metrics)
@@ -310,6 +312,15 @@ def _preflight(settings: Settings) -> Preflight | None:
     """The Envoy that is shown writes before they are made; None if the settings name none."""
     envoy = settings.preflight_envoy
     return None if envoy is None else Preflight(envoy, settings.preflight_timeout)
+
+
+async def _check_preflight(preflight: Preflight | None) -> None:
+    """Report at the start that no preflight is possible. It is tried again with each."""
+    try:
+        if preflight is not None:
+            await preflight.check()
+    except EnvoyUnavailable as error:
+        structlog.get_logger().warning("preflight.unavailable", reason=str(error))
 
 
 def _collaborators(  # noqa: PLR0913, PLR0917  # what the API is put together of

@@ -52,6 +52,7 @@ EVENTS: Final = MappingProxyType(
         "http.no_connections": "There was no file descriptor for a connection; those who wait are taken after a pause.",
         "http.too_slow": "A client took too long to send a request, and was cut off.",
         "monitor.failed": "A fault of ours in counting proxies or findings for metrics; it is tried again.",
+        "preflight.unavailable": "No write can be shown to an Envoy first: there is none, or no sandbox for it.",
         "process.cut_short": "Everything was closed, and a thread went on computing; the process ended without it.",
         "history.kept": "What is too old in the history cannot be forgotten; it is tried again.",
         "instance.leads": "This control plane does what one of those that share the store has to do.",

@@ -388,7 +388,8 @@ class Settings(BaseSettings):
         default=None,
         validation_alias="KOGUMA_PREFLIGHT_ENVOY",
         description="An Envoy on this machine, by its file, that can be shown what a write comes to before any proxy "
-        "is (`koguma apply --preflight`). Default: there is none.",
+        "is (`koguma apply --preflight`). It runs in a sandbox, and not at all where there is none. Default: there is "
+        "none.",
     )
     preflights_writes: bool = Field(
         default=False,

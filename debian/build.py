@@ -174,6 +174,7 @@ _INSTALLED: Final = {
         "koguma.yaml": "etc/koguma/koguma.yaml",
         "koguma.logrotate": "etc/logrotate.d/koguma",
         "koguma.sysusers": "usr/lib/sysusers.d/koguma.conf",
+        "preflight.conf": f"{HOME}/preflight.conf",
     },
 }
 

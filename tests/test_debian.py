@@ -21,7 +21,7 @@ import yaml
 
 from cp.store.migrations import migrations
 from debian import build
-from debian.installation import PYTHON
+from debian.installation import PYTHON, ROOT
 from tests.api.samples import dataplane
 from tests.support.loopback import free_port, new_host
 from tests.support.mesh import MESH
@@ -201,6 +201,13 @@ def test_units_may_do_little(installed: Machine, unit: str, threshold: int) -> N
     ended = subprocess.run([*judge, f"--threshold={threshold}", unit], check=False, capture_output=True, text=True)
 
     assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def test_drop_in_of_preflight_is_installed(installed: Machine) -> None:
+    path = "usr/lib/koguma/preflight.conf"
+
+    assert "RestrictNamespaces=user " in (installed.root / path).read_text()
+    assert f"/{path} " in (ROOT / "docs/guides/plan-a-change.md").read_text()
 
 
 def test_the_settings_that_are_installed_say_what_the_unit_and_the_rotation_say(installed: Machine) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 import yaml
 from envoy.config.listener.v3.listener_pb2 import Listener
@@ -26,11 +27,12 @@ from cp.model.violation import Severity
 from cp.policies import kinds
 from cp.resources.world import World
 from cp.serving.delivery import CauseFinder, ResourceCauses
-from cp.serving.preflight import scratch
+from cp.serving.preflight import preflight, scratch
 from cp.serving.preflight.harmless import _TAMED, KNOWN_EXTENSIONS, NotShown, harmless
 from cp.serving.preflight.preflight import Preflight, PreflightOutcome
 from cp.serving.preflight.rounds import Rounds
-from cp.serving.preflight.scratch import EnvoyUnavailable
+from cp.serving.preflight.sandbox import LIMITS, Sandbox
+from cp.serving.preflight.scratch import EnvoyUnavailable, RoundAnswer
 from cp.store.memory import MemoryStore
 from cp.store.port import Put
 from cp.translate.compiler import Compiler
@@ -46,9 +48,10 @@ from tests.golden import Case, cases
 from tests.random_mesh import MESH
 from tests.rollouts.test_assignment import rollout
 from tests.snapshots import Question, policies
-from tests.support.envoy import envoy_binary
+from tests.support.namespaces import sandboxed_envoy
+from tests.support.processes import has_ended
 from tests.support.uncompilable import REASON, cannot_compile
-from tests.support.waiting import eventually_on_loop
+from tests.support.waiting import eventually, eventually_on_loop
 
 PAIR = KeyPair(b"", b"")
 OF_TEAM = (
@@ -115,7 +118,7 @@ def _new_to(compiler: Compiler, world: World, key: Key) -> ChangedProxy:
 
 def said(*proxies: ChangedProxy) -> PreflightOutcome:
     """What an Envoy says, which may not wait for what never comes: that would take it 15 s."""
-    return asyncio.run(Preflight(envoy_binary(), 12).outcome(proxies))
+    return asyncio.run(Preflight(sandboxed_envoy(), 12).outcome(proxies))
 
 
 # --- what an Envoy says ---
@@ -178,7 +181,7 @@ def test_what_nobody_waits_for_any_longer_is_not_prepared_to_its_end() -> None:
 
     async def abandoned() -> None:
         async with asyncio.TaskGroup() as tasks:
-            asked = tasks.create_task(Preflight(envoy_binary(), 12).outcome(proxies()))
+            asked = tasks.create_task(Preflight(sandboxed_envoy(), 12).outcome(proxies()))
             await eventually_on_loop(is_at_it.is_set)
             asked.cancel()
             try:
@@ -187,6 +190,27 @@ def test_what_nobody_waits_for_any_longer_is_not_prepared_to_its_end() -> None:
                 is_released.set()
 
     asyncio.run(abandoned())
+
+
+def test_abandoned_preflight_ends_its_envoy(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def abandoned() -> list[psutil.Process]:
+        is_shown, started = asyncio.Event(), []
+
+        async def never_answers(envoy: scratch.ScratchEnvoy, _: object) -> RoundAnswer:
+            started.extend(psutil.Process(envoy._process.pid).children())
+            is_shown.set()
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        monkeypatch.setattr(scratch.ScratchEnvoy, "shown", never_answers)
+        async with asyncio.TaskGroup() as tasks:
+            asked = tasks.create_task(Preflight(sandboxed_envoy(), 30).outcome(worlds_proxies(dataplane())))
+            await is_shown.wait()
+            asked.cancel()
+        return started
+
+    (envoy,) = asyncio.run(abandoned())
+    eventually(lambda: has_ended(envoy))
 
 
 def is_quiet(is_at_it: threading.Event) -> bool:
@@ -209,6 +233,21 @@ def test_whose_policies_are_refused_is_worked_out_beside_the_event_loop(monkeypa
     assert len(said(*worlds_proxies(dataplane(), REFUSED)).refused) == 1
     assert len(threads) == 1
     assert threads[0] is not threading.main_thread()
+
+
+def test_configuration_is_made_beside_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first time it imports all of Envoy's messages."""
+    threads: list[threading.Thread] = []
+
+    def noted() -> dict[str, Any]:
+        threads.append(threading.current_thread())
+        return config()
+
+    config = scratch.scratch_config
+    monkeypatch.setattr(scratch, "scratch_config", noted)
+
+    assert said(*worlds_proxies(dataplane(), TAKEN)).refused == ()
+    assert threads != [threading.main_thread()]
 
 
 # --- what it does ---
@@ -437,7 +476,7 @@ def test_neither_checks_of_health_nor_logs_of_keys_lead_anywhere(tmp_path: Path)
 
 @pytest.mark.long
 def test_an_envoy_that_is_shown_what_takes_all_memory_ends_before_others_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scratch, "_MEMORY", 400 * 1024**2)
+    monkeypatch.setattr(preflight, "Sandbox", lambda envoy: Sandbox(envoy, {**LIMITS, "DATA": 400 * 1024**2}))
     large = {"minimumRingSize": 8 * 1024**2, "maximumRingSize": 8 * 1024**2}
     host = {"endpoint": {"address": {"socketAddress": {"address": "192.0.2.1", "portValue": 1}}}}
     assignment = {"clusterName": "c", "endpoints": [{"lbEndpoints": [host, host]}]}
@@ -454,18 +493,31 @@ def test_an_envoy_that_is_shown_what_takes_all_memory_ends_before_others_do(monk
 # --- an Envoy that is not there ---
 
 
-@pytest.mark.parametrize(("program", "why"), [("/no/such/envoy", "cannot be started"), ("/bin/false", "ended with")])
+@pytest.mark.parametrize(
+    ("program", "why"), [("/no/such/envoy", "cannot be read"), ("/bin/false", "ends with status 1 in the sandbox")]
+)
 def test_an_envoy_that_does_not_run_is_no_envoy_that_agrees(program: str, why: str) -> None:
+    sandboxed_envoy()
     with pytest.raises(EnvoyUnavailable, match=why):
         asyncio.run(Preflight(Path(program), 10).outcome(worlds_proxies(dataplane())))
 
 
-def test_an_envoy_that_says_nothing_is_no_envoy_that_agrees(tmp_path: Path) -> None:
-    (silent := tmp_path / "envoy").write_text("#!/bin/sh\nexec sleep 60\n")
-    silent.chmod(0o700)
+def test_late_answer_is_no_agreement() -> None:
+    with pytest.raises(EnvoyUnavailable, match=r"did not answer within 0\.001 s"):
+        asyncio.run(Preflight(sandboxed_envoy(), 0.001).outcome(worlds_proxies(dataplane())))
 
-    with pytest.raises(EnvoyUnavailable, match=r"did not answer within 0\.3 s"):
-        asyncio.run(Preflight(silent, 0.3).outcome(worlds_proxies(dataplane())))
+
+def test_script_of_package_leads_to_envoy(tmp_path: Path) -> None:
+    (script := tmp_path / "bin/envoy").parent.mkdir()
+    script.write_text("#!/usr/bin/python3\n")
+    (binary := tmp_path / "lib/python3.11/site-packages/envoy/_bin/envoy").parent.mkdir(parents=True)
+    binary.touch()
+
+    assert [scratch.envoy_itself(each) for each in (script, binary, tmp_path / "none")] == [
+        binary,
+        binary,
+        tmp_path / "none",
+    ]
 
 
 # --- writes ---
@@ -474,7 +526,7 @@ def test_an_envoy_that_says_nothing_is_no_envoy_that_agrees(tmp_path: Path) -> N
 @pytest.fixture
 def guarded(start: Unit) -> Api:
     """An API that shows every write to an Envoy, with one proxy."""
-    return with_envoy(start, envoy_binary())
+    return with_envoy(start, sandboxed_envoy())
 
 
 def with_envoy(start: Unit, envoy: Path, *, is_asked_first: bool = True) -> Api:
@@ -510,7 +562,7 @@ def test_a_dry_run_tells_what_an_envoy_says(guarded: Api) -> None:
 
 
 def test_who_may_look_into_one_mesh_hears_of_others_that_something_is_refused_there(start: Unit) -> None:
-    store, envoy = MemoryStore(), Preflight(envoy_binary(), 30)
+    store, envoy = MemoryStore(), Preflight(sandboxed_envoy(), 30)
     rights = rights_of(f"rights: [{', '.join(OF_TEAM)}]", "access.yaml", kinds(policies()), ADMINS)
     access = AccessControl(lambda: rights, clock=lambda: forge.NOW)
     api = start(store=store, state=StateWithKeys(store), preflight=envoy, access=access)
@@ -641,6 +693,22 @@ def test_dry_run_removes_no_file(guarded: Api, tmp_path: Path, further: list[dic
     assert database.read_text() == "everything"
 
 
+def test_reason_without_sandbox_is_answered(start: Unit, tmp_path: Path) -> None:
+    (script := tmp_path / "envoy").write_text("#!/bin/sh\n")
+
+    answer = with_envoy(start, script).put("/meshes/default/meshtimeouts/slow", timeout())
+    assert answer.status_code == 503
+    assert f"{script} is no ELF binary; name Envoy itself, not a script that starts it" in answer.json()["detail"]
+
+
+def test_control_plane_without_sandbox_logs_reason(tmp_path: Path) -> None:
+    (script := tmp_path / "envoy").write_text("#!/bin/sh\n")
+
+    with running_control_plane(tmp_path, preflight_envoy=script):
+        eventually(lambda: "preflight.unavailable" in (tmp_path / "log").read_text())
+    assert "is no ELF binary; name Envoy itself" in (tmp_path / "log").read_text()
+
+
 def test_a_write_is_not_made_where_the_envoy_cannot_be_asked(start: Unit) -> None:
     api = with_envoy(start, Path("/no/such/envoy"))
 
@@ -713,7 +781,7 @@ def test_the_way_between_two_folders_is_shown_to_an_envoy_of_this_machine(offlin
         "--preflight",
         "--no-findings",
         "--envoy-path",
-        envoy_binary(),
+        sandboxed_envoy(),
     )
 
     ended = offline(*arguments)
@@ -723,12 +791,15 @@ def test_the_way_between_two_folders_is_shown_to_an_envoy_of_this_machine(offlin
     assert f"    made of MeshProxyPatch bad (spec.default.appendModifications[0], {after}:" in ended.out
     assert json.loads(offline(*arguments, "--output", "json").out)["preflight"]["shown"] == 1
     assert offline(*arguments, "--envoy-path", "/no/such/envoy").status == 1
+    (script := tmp_path / "envoy").write_text("#!/bin/sh\n")
+    script.chmod(0o700)
+    assert f"{script} is no ELF binary; name Envoy itself" in offline(*arguments, "--envoy-path", script).err
 
 
 def test_the_command_line_asks_the_envoy_of_a_control_plane(tmp_path: Path) -> None:
     (mesh := tmp_path / "mesh.yaml").write_text(yaml.safe_dump(dataplane()))
     (bad := tmp_path / "bad.yaml").write_text(yaml.safe_dump(REFUSED))
-    with running_control_plane(tmp_path, preflight_envoy=envoy_binary()) as running:
+    with running_control_plane(tmp_path, preflight_envoy=sandboxed_envoy()) as running:
         koguma = Koguma(f"http://127.0.0.1:{running.http_port}")
         assert koguma("apply", "-f", mesh, "--preflight").status == 0
         applied, planned = koguma("apply", "-f", bad, "--preflight"), koguma("plan", "-f", bad, "--preflight")

