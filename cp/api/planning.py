@@ -21,7 +21,7 @@ from cp.api.grpc_clients import certified_clients
 from cp.api.kept_work import KeptWork
 from cp.api.numbers import shortened
 from cp.api.preflight import must_be_accepted, preflight_data, unavailable, warnings_of
-from cp.api.work import LARGEST_ANSWER
+from cp.api.work import LARGEST_ANSWER, busy
 from cp.insight.lint import lint
 from cp.insight.plan import (
     MeshPlan,
@@ -44,7 +44,7 @@ from cp.model.violation import Finding
 from cp.policies import Policies, discover
 from cp.resources.assignment import candidate_of
 from cp.resources.world import World
-from cp.serving.preflight.preflight import PreflightOutcome
+from cp.serving.preflight.preflight import PreflightBusy, PreflightOutcome
 from cp.serving.preflight.scratch import EnvoyUnavailable
 from cp.store.clock import utc
 from cp.store.outcome import dated
@@ -187,10 +187,13 @@ class Planner:
         preflight = self._api.preflight
         if preflight is None:
             raise bad_request("preflight", "this control plane has no Envoy to ask", "set KOGUMA_PREFLIGHT_ENVOY")
-        changes = await self._api.works.plans.do(request, lambda check: self._proxy_changes(question, check))
-        self._kept.keep_for_a_while()
         try:
-            outcome = await self._api.works.questions.wait(request, lambda: preflight.outcome(changes.proxies))
+            with preflight.place():
+                changes = await self._api.works.plans.do(request, lambda check: self._proxy_changes(question, check))
+                self._kept.keep_for_a_while()
+                outcome = await self._api.works.questions.wait(request, lambda: preflight.outcome(changes.proxies))
+        except PreflightBusy as error:
+            raise busy(str(error)) from None
         except EnvoyUnavailable as error:
             raise unavailable(request, error) from None
         caller = caller_of(request)

@@ -135,7 +135,7 @@ class WorkQueue:
         if self._is_closed.is_set():
             raise _ending()
         if self._under_way >= self._budget.at_once + self._budget.waiting:
-            raise _busy(f"{self._under_way} requests of this sort are under way already")
+            raise busy(f"{self._under_way} requests of this sort are under way already")
 
     async def _in_time(self, request: Request, answer: asyncio.Future[T]) -> T:
         leaving = asyncio.get_running_loop().create_task(_gone(request))
@@ -146,7 +146,7 @@ class WorkQueue:
                 return _result(answer)
             if leaving.done():
                 raise ClientDisconnect
-            raise _busy(f"the answer takes longer than {self._budget.seconds:g} s; ask for less at once")
+            raise busy(f"the answer takes longer than {self._budget.seconds:g} s; ask for less at once")
         finally:
             leaving.cancel()
             answer.cancel()
@@ -309,5 +309,6 @@ def _ending() -> ApiError:
     return ApiError(UNAVAILABLE, "Stopping", "this control plane is ending; ask again", headers=_RETRY)
 
 
-def _busy(reason: str) -> ApiError:
+def busy(reason: str) -> ApiError:
+    """The answer to a request that is to be sent again a little later."""
     return ApiError(UNAVAILABLE, "Too busy", reason, headers=_RETRY)

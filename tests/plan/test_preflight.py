@@ -8,6 +8,7 @@ import re
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from cp.resources.world import World
 from cp.serving.delivery import CauseFinder, ResourceCauses
 from cp.serving.preflight import preflight, scratch
 from cp.serving.preflight.harmless import _TAMED, KNOWN_EXTENSIONS, NotShown, harmless
-from cp.serving.preflight.preflight import Preflight, PreflightOutcome
+from cp.serving.preflight.preflight import Preflight, PreflightBusy, PreflightOutcome
 from cp.serving.preflight.rounds import Rounds
 from cp.serving.preflight.sandbox import LIMITS, Sandbox
 from cp.serving.preflight.scratch import EnvoyUnavailable, RoundAnswer
@@ -507,6 +508,18 @@ def test_late_answer_is_no_agreement() -> None:
         asyncio.run(Preflight(sandboxed_envoy(), 0.001).outcome(worlds_proxies(dataplane())))
 
 
+def test_preflights_have_limited_places() -> None:
+    shown = Preflight(sandboxed_envoy(), 30)
+
+    with ExitStack() as stack:
+        for _ in range(5):
+            stack.enter_context(shown.place())
+        with pytest.raises(PreflightBusy, match="5 preflights are under way already"):
+            stack.enter_context(shown.place())
+    with shown.place():
+        pass
+
+
 def test_script_of_package_leads_to_envoy(tmp_path: Path) -> None:
     (script := tmp_path / "bin/envoy").parent.mkdir()
     script.write_text("#!/usr/bin/python3\n")
@@ -672,6 +685,18 @@ def test_a_write_waits_for_no_envoy_unless_it_is_asked_for(start: Unit) -> None:
 
     assert api.put("/meshes/default/meshtimeouts/slow", timeout()).status_code == 200 + 1
     assert api.put("/meshes/default/meshtimeouts/slow?preflight=true", timeout(request_timeout="1s")).status_code == 503
+
+
+def test_busy_preflight_answers_retry(guarded: Api) -> None:
+    shown = guarded.collaborators.preflight
+    assert shown is not None
+    with ExitStack() as stack:
+        for _ in range(5):
+            stack.enter_context(shown.place())
+        answer = guarded.put(PATCH, TAKEN)
+
+    assert (answer.status_code, answer.json()["title"], answer.headers["retry-after"]) == (503, "Too busy", "1")
+    assert guarded.put(PATCH, TAKEN).status_code == 201
 
 
 @pytest.mark.parametrize(

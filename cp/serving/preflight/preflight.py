@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -27,6 +28,9 @@ from cp.translate.packing import SHORT
 
 _MESH: Final = "preflight"
 _LIFETIME: Final = 3600.0
+_AT_ONCE: Final = 5
+"""Preflights under way, of which one runs and the others wait. Each holds all that is new to proxies in memory."""
+
 _UNASKED: Final = "Envoy does not ask for it, as it has taken nothing that refers to it"
 
 
@@ -83,6 +87,10 @@ class PreflightOutcome:
     unseen: tuple[UnseenResource, ...] = ()
 
 
+class PreflightBusy(Exception):
+    """As many preflights as there may be are waiting already."""
+
+
 class Preflight:
     """Shows changes to an Envoy, one change after the other. Each change gets a process of its own."""
 
@@ -91,6 +99,7 @@ class Preflight:
         self._sandbox = Sandbox(envoy_itself(envoy))
         self._within = within
         self._turn = asyncio.Lock()
+        self._under_way = 0
 
     async def check(self) -> None:
         """Prove that there is a sandbox. Raises `EnvoyUnavailable`."""
@@ -98,6 +107,17 @@ class Preflight:
             await self._sandbox.check()
         except SandboxUnavailable as error:
             raise EnvoyUnavailable(str(error)) from None
+
+    @contextmanager
+    def place(self) -> Iterator[None]:
+        """A place among the preflights under way, to be taken before anything is computed. Raises `PreflightBusy`."""
+        if self._under_way >= _AT_ONCE:
+            raise PreflightBusy(f"{self._under_way} preflights are under way already")
+        self._under_way += 1
+        try:
+            yield
+        finally:
+            self._under_way -= 1
 
     async def outcome(self, proxies: Iterable[ChangedProxy]) -> PreflightOutcome:
         """Return what an Envoy answers to the resources that are new to some proxies. Raises `EnvoyUnavailable`."""
