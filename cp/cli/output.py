@@ -42,7 +42,7 @@ def warn_of(reason: str, resources: Iterable[Mapping[str, str]]) -> None:
 
 
 def as_yaml(data: Any) -> str:
-    from cp.cli.yaml_text import yaml_text  # noqa: PLC0415  # tables and JSON do without
+    from cp.model.yaml_text import yaml_text  # noqa: PLC0415  # tables and JSON do without
 
     return yaml_text(data)
 
