@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from cp.model.envoy_secrets import redacted, redacted_lines, without_secret_fields
+from cp.model.envoy_secrets import redacted_error, redacted_lines
+from cp.model.secret_data import redacted, without_secret_fields
 
 TOKEN = "eyJhbGciOiJub25lIn0.eyJuYW1lIjoid2ViIn0.c2lnbmF0dXJl"
 PEM = "-----BEGIN PRIVATE KEY-----\nQQQQ\n-----END PRIVATE KEY-----\n"
@@ -73,7 +74,23 @@ def test_a_private_key_in_any_text_is_left_out() -> None:
     assert "QQQQ" not in line
 
 
-@pytest.mark.parametrize("text", ["eyJ", "eyJeyJ.", "bearer ", "-----BEGIN ", "-----BEGIN A PRIVATE KEY-----"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "eyJ",
+            "eyJeyJ.",
+            "bearer ",
+            "-----BEGIN ",
+            "-----BEGIN A PRIVATE KEY-----",
+            "://a:",
+            "://a",
+            "?key=",
+            "pwd=",
+        ),
+        *('inline_string: "', 'key: "authorization" value: "', "{key: ", "[key, ", "- key\n", "# key\n"),
+    ],
+)
 def test_no_text_of_a_compromised_machine_costs_more_than_its_length(text: str) -> None:
     """Ten times the text took a hundred times as long, and nothing else ran meanwhile."""
     few, many = [text * 2_000], [text * 20_000]
@@ -85,6 +102,7 @@ def _seconds(data: Any) -> float:
     began = time.thread_time()
     redacted(data)
     list(redacted_lines(data))
+    redacted_error(data[0])
     return time.thread_time() - began
 
 

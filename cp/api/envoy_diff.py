@@ -16,7 +16,8 @@ from google.protobuf import json_format
 from cp.api.envoy_json import as_data, message_of
 from cp.insight.fields import ABSENT, ChangedField, differing_fields
 from cp.model.checkpoint import Checkpoint, checked
-from cp.model.envoy_secrets import redacted, without_secret_fields
+from cp.model.envoy_secrets import redacted_error
+from cp.model.secret_data import redacted, without_secret_fields
 from cp.serving.delivery.nacks import without_dump
 from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, SHORT
 from cp.translate.snapshot import Snapshot
@@ -234,7 +235,7 @@ def _without_type(resource: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _fault(entry: Mapping[str, Any]) -> str:
-    return str(_mapping(entry.get("error_state")).get("details", ""))
+    return redacted_error(str(_mapping(entry.get("error_state")).get("details", "")))
 
 
 def _field(changed: ChangedField) -> dict[str, Any]:

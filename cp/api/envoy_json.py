@@ -10,6 +10,7 @@ from typing import Any, Final
 from google.protobuf import json_format, symbol_database
 
 from cp.model.checkpoint import Checkpoint, checked, never_stopped
+from cp.model.secret_data import redacted
 from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, ROUTES, RUNTIME, SECRET, SHORT, TYPES, PackedResource
 from cp.translate.snapshot import Snapshot
 from generators.envoy.every_message import import_every_message
@@ -35,14 +36,12 @@ _MAPS: Final = frozenset(
         "typedPerFilterConfig",
     }
 )
-_REDACTED: Final = "[redacted]"
-_SECRET_FIELDS: Final = frozenset({"privateKey", "privateKeyProvider", "password", "sessionTicketKeys"})
 
 
 def as_data(
     snapshot: Snapshot, type_urls: Iterable[str] = TYPES, checkpoint: Checkpoint = never_stopped
 ) -> dict[str, dict[str, Any]]:
-    """Every resource by its type and name. Keys are never shown."""
+    """Every resource by its type and name, without what is secret in it."""
     return {type_url: dict(checked(_of_type(snapshot, type_url), checkpoint)) for type_url in type_urls}
 
 
@@ -60,7 +59,7 @@ def decoded(packed: PackedResource) -> dict[str, Any]:
     except TypeError:  # an Any of a type that nothing has imported so far
         import_every_message()
         data = json_format.MessageToDict(message)
-    shown: dict[str, Any] = _in_order(_redacted(data) if packed.type_url == SECRET else data)
+    shown: dict[str, Any] = _in_order(redacted(data))
     return shown
 
 
@@ -94,9 +93,3 @@ def _in_order(data: Any, *, in_map: bool = False) -> Any:
         return data
     entries = sorted(data.items()) if in_map else data.items()
     return {name: _in_order(value, in_map=in_map or name in _MAPS) for name, value in entries}
-
-
-def _redacted(data: Any) -> Any:
-    if isinstance(data, dict):
-        return {name: _REDACTED if name in _SECRET_FIELDS else _redacted(value) for name, value in data.items()}
-    return [_redacted(value) for value in data] if isinstance(data, list) else data

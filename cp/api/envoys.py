@@ -45,8 +45,8 @@ from cp.model.envoy_questions import (
     EnvoyUnanswered,
     NoAgent,
 )
-from cp.model.envoy_secrets import redacted
 from cp.model.names import Key
+from cp.model.secret_data import redacted
 from cp.model.wording import printable
 from cp.resources.client import is_grpc_client
 from cp.resources.resource import Resource

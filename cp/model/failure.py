@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 
 from cp.model.checkpoint import Stopped
 from cp.model.names import Key
+from cp.model.secret_texts import without_secrets
 
 T = TypeVar("T")
 
@@ -74,6 +75,6 @@ def reason(error: Exception) -> str:
     """The exception and the line that raised it, for a report."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f" in {frames[-1].filename.rpartition('/')[2]}, line {frames[-1].lineno}" if frames else ""
-    text = str(error)
+    text = without_secrets(str(error))
     message = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
     return f"{type(error).__name__}{place}: {message}"

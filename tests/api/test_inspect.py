@@ -56,7 +56,7 @@ def test_a_private_key_is_never_shown() -> None:
 
     shown = as_data(snapshot)[SECRET]["identity"]["tlsCertificate"]
 
-    assert shown == {"certificateChain": {"inlineString": "PUBLIC"}, "privateKey": "[redacted]"}
+    assert shown == {"certificateChain": {"inlineString": "PUBLIC"}, "privateKey": {"inlineString": "[redacted]"}}
 
 
 def test_an_extension_that_nothing_of_ours_uses_is_shown_too() -> None:

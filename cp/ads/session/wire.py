@@ -25,6 +25,7 @@ from cp.ads.session.messages import (
     check_names,
 )
 from cp.ads.session.name_sets import NameSets
+from cp.model.envoy_secrets import redacted_error
 from cp.model.registration import CERTIFICATES, OWNER, RESOURCE
 from cp.model.yaml import height
 from cp.translate.packing import SECRET, bytes_field, text_field
@@ -40,6 +41,8 @@ MOST_LEVELS: Final = 16
 processes has some around a node, and what it could not read would end that link (record 0031)."""
 
 _LONGEST_ERROR: Final = 8192
+_LONGEST_DUMP: Final = 65536
+"""Characters of an error in which a dump of the resource is examined. In a longer one it is left out."""
 
 _BEFORE_NAMES: Final = (b"\x0a", b"\x12")
 """The tags of the fields that stand before a request's names: version and node, or node and type."""
@@ -151,7 +154,8 @@ def _error(message: DiscoveryRequest | DeltaDiscoveryRequest) -> str | None:
     if not message.HasField("error_detail"):
         return None
     text: str = message.error_detail.message
-    return shortened(_without_braces(text) if message.type_url == SECRET else text)
+    is_bare = message.type_url == SECRET or len(text) > _LONGEST_DUMP
+    return shortened(_without_braces(text) if is_bare else redacted_error(text))
 
 
 def _without_braces(text: str) -> str:

@@ -31,6 +31,7 @@ from cp.insight.simulate import Call, NoListener, Outcome, TrafficShare, simulat
 from cp.insight.whole import ServedRow
 from cp.model.names import Destination
 from cp.model.remembered import remembered
+from cp.model.secret_texts import shown_value
 from cp.model.wording import few
 from cp.policies import Policies
 from cp.resources.resource import Resource
@@ -295,8 +296,10 @@ def _changes(row: Route | None) -> Iterator[str]:
     """The changes to headers and the copies that a route makes, in words."""
     for route_filter in row.filters if row is not None else ():
         if isinstance(route_filter, HeaderChange):
-            yield from (f"{route_filter.on} header {name} is set to `{value}`" for name, value in route_filter.set)
-            yield from (f"{route_filter.on} header {name} gets `{value}` too" for name, value in route_filter.add)
+            for name, value in route_filter.set:
+                yield f"{route_filter.on} header {name} is set to `{shown_value(name, value)}`"
+            for name, value in route_filter.add:
+                yield f"{route_filter.on} header {name} gets `{shown_value(name, value)}` too"
             yield from (f"{route_filter.on} header {name} is removed" for name in route_filter.remove)
         elif isinstance(route_filter, Mirror):
             yield f"{route_filter.percentage:g} % are copied to {route_filter.cluster}"

@@ -11,6 +11,7 @@ from cp.insight.explain.query import CallQuery
 from cp.insight.simulate import Outcome, RouteCondition, TrafficShare
 from cp.model.duration import Duration
 from cp.model.names import Key
+from cp.model.secret_data import redacted
 
 BUILT_IN: Final = "built-in"
 """The level of a policy's own defaults."""
@@ -252,7 +253,7 @@ class Explanation:
 
     def as_json(self) -> dict[str, Any]:
         """The answer of the API."""
-        data: dict[str, Any] = as_plain(self)
+        data: dict[str, Any] = shown(self)
         return data
 
 
@@ -279,6 +280,11 @@ _JSON_NAMES: Final[Mapping[tuple[type, str], str]] = MappingProxyType(
     }
 )
 """The fields whose name in the API is not their own in camel case."""
+
+
+def shown(value: Any) -> Any:
+    """A value as the API answers it, without secrets."""
+    return redacted(as_plain(value))
 
 
 def as_plain(value: Any) -> Any:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from cp.insight.explain import effects
 from cp.insight.explain.gateways import confs_of_clients, confs_of_part
-from cp.insight.explain.model import ExplainedOutbound, ExplainedRow, FieldValue, as_plain
+from cp.insight.explain.model import ExplainedOutbound, ExplainedRow, FieldValue, shown
 from cp.insight.explain.outbounds import destination_label, explained_outbound
 from cp.insight.explain.query import AmbiguousCall
 from cp.insight.explain.rows import explained_rows, route_indexes
@@ -131,7 +131,7 @@ class ProxyValues:
     def listed(self) -> dict[str, Any]:
         """The inbounds with their values, and the outbounds without: there may be thousands of these."""
         outbounds = self._proxy.proxy_class.outbounds.values()
-        listed: dict[str, Any] = as_plain(
+        listed: dict[str, Any] = shown(
             {
                 "inbounds": [self._inbound(result) for result in self._proxy.inbounds],
                 "outbounds": [explained_outbound(self._world, result) for result in outbounds],
@@ -147,8 +147,8 @@ class ProxyValues:
         if result is None:
             listed = ", ".join(f"`{_address(known)}`" for _, known in zip(range(3), results, strict=False)) or "none"
             raise AmbiguousCall(f"{self._proxy.dataplane.key} has no outbound `{address}`", f"there is {listed}")
-        shown: dict[str, Any] = as_plain(self._values_of(result))
-        return shown
+        values: dict[str, Any] = shown(self._values_of(result))
+        return values
 
     def _inbound(self, result: InboundResult) -> ValuesOfInbound:
         inbound = result.inbound

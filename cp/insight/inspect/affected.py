@@ -26,6 +26,7 @@ from cp.model.checkpoint import Checkpoint, checked, never_stopped
 from cp.model.failure import WHOLE, Failure, made_or_failure
 from cp.model.memo import ByIdentity
 from cp.model.names import Key
+from cp.model.secret_data import redacted
 from cp.policies import discover
 from cp.resources.kinds import Kind
 from cp.resources.resource import Resource
@@ -107,9 +108,9 @@ class AffectedProxy:
             "type": self.dataplane.type,
             "mesh": self.dataplane.mesh,
             "name": self.dataplane.name,
-            "survives": [_effect_data(effect) for effect in self.effects_in_force],
-            "overridden": [_effect_data(effect) for effect in self.overridden_effects],
-            "withoutEffect": [_effect_data(effect) for effect in self.idle_effects],
+            "survives": redacted([_effect_data(effect) for effect in self.effects_in_force]),
+            "overridden": redacted([_effect_data(effect) for effect in self.overridden_effects]),
+            "withoutEffect": redacted([_effect_data(effect) for effect in self.idle_effects]),
             **({} if self.failure is None else {"failure": self.failure.unknown}),
             **({"status": _FAILED} if self.lacks_parts else {}),
         }

@@ -21,6 +21,7 @@ from cp.insight.legacy import (
 from cp.model.checkpoint import Checkpoint, checked, never_stopped
 from cp.model.failure import WHOLE, Failure, made_or_failure
 from cp.model.names import Key
+from cp.model.secret_data import redacted_answer
 from cp.policies import discover
 from cp.resources.capabilities import warning
 from cp.resources.engine import FIELD, engine_of
@@ -51,12 +52,13 @@ def inspect_rules(
     matched = match(world, dataplane, shadow=shadow)
     by_kind = checked(sorted(matched.items()), checkpoint)
     rules = [build(world, matches, world.kinds[kind]) for kind, matches in by_kind]
-    return {
+    answer = {
         "resource": resource_meta(dataplane.key),
         "rules": [_kind_data(world, dataplane, policy_rules) for policy_rules in checked(rules, checkpoint)],
         "httpMatches": _http_matches(world, dataplane, rules),
         **({} if shadow else _legacy_rules(_legacy_places(world, dataplane))),
     }
+    return redacted_answer(answer, checkpoint)
 
 
 def inspect_policies(world: World, dataplane: Resource, *, shadow: bool = False) -> Data:

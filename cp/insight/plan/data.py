@@ -19,6 +19,7 @@ from cp.insight.report import finding_data
 from cp.model.checkpoint import Checkpoint, checked, never_stopped
 from cp.model.failure import Failure
 from cp.model.names import Key
+from cp.model.secret_data import redacted_answer
 from cp.model.wording import few
 
 NOT_COMPARED: Final = (
@@ -31,7 +32,7 @@ NOT_COMPARED: Final = (
 
 def plan_data(plan: Plan, checkpoint: Checkpoint = never_stopped) -> dict[str, Any]:
     """A plan as JSON. A side on which there is nothing is left out."""
-    return {
+    answer = {
         "empty": plan.is_empty,
         "documents": [_document(document) for document in plan.documents],
         "meshes": [_mesh(mesh, checkpoint) for mesh in plan.meshes],
@@ -41,6 +42,7 @@ def plan_data(plan: Plan, checkpoint: Checkpoint = never_stopped) -> dict[str, A
         },
         "notCompared": [*NOT_COMPARED, *(text for mesh in plan.meshes for text in failure_sentences(mesh.failures))],
     }
+    return redacted_answer(answer, checkpoint)
 
 
 def failure_sentences(failures: Mapping[Key, Failure]) -> Iterator[str]:

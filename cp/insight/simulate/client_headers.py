@@ -8,6 +8,7 @@ from envoy.extensions.http.early_header_mutation.header_mutation.v3.header_mutat
 
 from cp.insight.simulate.conditions import UnsimulatedFeature
 from cp.insight.simulate.request import Call, Request
+from cp.model.secret_texts import shown_value
 
 if TYPE_CHECKING:
     from envoy.config.common.mutation_rules.v3.mutation_rules_pb2 import HeaderMutation as Mutation
@@ -38,6 +39,6 @@ def _change(headers: dict[str, tuple[str, ...]], mutation: Mutation, call: Call)
     header = mutation.append.header
     shown = {_URIS: ",".join(call.client_uris), _SERVER_NAME: call.server_name or ""}
     if header.value not in shown:
-        raise UnsimulatedFeature(f"the header {header.key} with `{header.value}`")
+        raise UnsimulatedFeature(f"the header {header.key} with `{shown_value(header.key, header.value)}`")
     if value := shown[header.value]:
         headers[header.key.lower()] = (value,)

@@ -10,6 +10,7 @@ from google.protobuf.message import Message
 
 from cp.insight.simulate.request import UNKNOWN, Request
 from cp.model import regex
+from cp.model.secret_texts import shown_value
 from cp.model.yaml import MAX_DIGITS
 
 if TYPE_CHECKING:
@@ -127,7 +128,8 @@ def _header(matcher: HeaderMatcher, request: Request) -> RouteCondition:
         # https://www.envoyproxy.io/docs/envoy/latest/api-v3/config/route/v3/route_components.proto
         holds = bool(values) and any(_value_matches(matcher, value) for value in values) is not matcher.invert_match
     name = {":method": "method", ":authority": "host"}.get(matcher.name.lower(), f"header {matcher.name.lower()}")
-    return RouteCondition(name, kind, pattern, ", ".join(values) if values else None, holds, matcher.invert_match)
+    shown = shown_value(matcher.name, pattern)
+    return RouteCondition(name, kind, shown, ", ".join(values) if values else None, holds, matcher.invert_match)
 
 
 def _header_pattern(matcher: HeaderMatcher) -> tuple[str, str]:
@@ -161,7 +163,7 @@ def _parameter(matcher: QueryParameterMatcher, request: Request) -> RouteConditi
         must_be_present = matcher.present_match or specifier is None
         kind, pattern = "Present" if must_be_present else "Absent", ""
         holds = (value is not None) is must_be_present
-    return RouteCondition(f"query parameter {matcher.name}", kind, pattern, value, holds)
+    return RouteCondition(f"query parameter {matcher.name}", kind, shown_value(matcher.name, pattern), value, holds)
 
 
 def _parameters(query: str) -> Iterator[tuple[str, str]]:

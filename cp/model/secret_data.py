@@ -1,0 +1,259 @@
+"""Plain data without its secrets: confs of policies, Envoy's messages, and answers that have parts of them.
+
+Only the data decides: the names of fields, the name of a header next to its value, and the texts themselves. The same
+rules apply to a document, to a merged conf and to the resources that a proxy is served. A text in YAML or JSON is
+redacted as the data that it describes.
+
+See record 0097.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any, Final, TypeGuard
+
+from cp.model.checkpoint import Checkpoint, never_stopped
+from cp.model.secret_texts import (
+    REDACTED,
+    is_cookie,
+    is_secret_field,
+    is_secret_name,
+    plain_name,
+    without_secrets,
+)
+from cp.model.yaml import NotYaml, parse_all
+from cp.model.yaml_text import yaml_text
+
+_NAMING: Final = ("name", "key", "tag", "header", "headerKey", "header_key")
+"""Fields that name a header, a parameter or an entry, whose value stands beside them."""
+
+_VALUES: Final = frozenset(
+    (
+        *("value", "rawvalue", "literal", "default", "defaultvalue", "stringvalue", "bytesvalue"),
+        *("exact", "prefix", "suffix", "contains", "regex", "ignorecase"),
+    )
+)
+_NOT_SECRET: Final = frozenset(("@type", "filename", "environmentvariable", "watcheddirectory"))
+"""Fields within a secret that say where it comes from."""
+
+_INLINE: Final = frozenset({"inlinestring", "inlinebytes"})
+_OF_REFERENCE: Final = frozenset({"@type", "name", "filename", "secret", "file"})
+_SECRET_TYPES: Final = ("GenericSecret", "TlsSessionTicketKeys", "PrivateKeyProvider")
+_PRIVATE_OF_JWK: Final = frozenset({"k", "d", "p", "q", "dp", "dq", "qi"})
+_OF_API_KEY: Final = frozenset({"key", "client"})
+_IN_HEADERS: Final = re.compile(r"/[^/]*(?:header|metadata|queryparam|cookie)[^/]*(?:/|$)", re.IGNORECASE)
+_INDEX: Final = re.compile(r"\d+|-")
+_DATA: Final = re.compile(r"\s*[{\[]|(?:#.*\n|\s)*[\"']?[@\w./-]{1,128}[\"']?\s*:(?:\s|$)")
+_SUSPICIOUS: Final = re.compile(
+    r"key|secret|token|pass|pwd|auth|cookie|credential|users|extensions|signature|\bsig\b|jwt|pkcs12|config_?yaml|kty"
+    r"|eyJ|bearer |basic |://|@",
+    re.IGNORECASE,
+)
+"""Without one of these, nothing in a text is secret, and it is not parsed."""
+
+
+def redacted(data: Any, checkpoint: Checkpoint = never_stopped) -> Any:
+    """Data without what is secret in it."""
+    return _Redaction(checkpoint).value(data)
+
+
+def redacted_answer(answer: dict[str, Any], checkpoint: Checkpoint) -> dict[str, Any]:
+    """The same for an answer, which may be large."""
+    shown: dict[str, Any] = redacted(answer, checkpoint)
+    return shown
+
+
+def without_secret_fields(data: Any) -> Any:
+    """Data without the fields whose names say that they are secret: an Envoy has emptied some of them."""
+    if isinstance(data, Mapping):
+        return {
+            name: without_secret_fields(value)
+            for name, value in data.items()
+            if not (is_secret_field(name) or (is_secret_name(name) and _is_scalar(value)))
+        }
+    return [without_secret_fields(item) for item in data] if isinstance(data, list) else data
+
+
+def hidden_texts(data: Any) -> Iterator[str]:
+    """The secrets that `redacted` leaves out."""
+    redaction = _Redaction()
+    redaction.value(data)
+    return (text for text in redaction.hidden if text != REDACTED)
+
+
+def without_quotes(message: str, secrets: Iterable[str]) -> str:
+    """A message without the secrets that it quotes, also where it quotes only the beginning of one."""
+    for secret in sorted(filter(None, set(secrets)), key=len, reverse=True):
+        is_word = len(secret) < _SHORTEST
+        message = message.replace(f"`{secret}`" if is_word else secret, f"`{REDACTED}`" if is_word else REDACTED)
+        message = _without_beginning(message, secret)
+    return message
+
+
+_SHORTEST: Final = 4
+"""Characters of a secret that is found anywhere in a message. A shorter one is part of ordinary words."""
+
+_SHORTEST_BEGINNING: Final = 12
+
+
+def _without_beginning(message: str, secret: str) -> str:
+    place = message.find(secret[:_SHORTEST_BEGINNING]) if len(secret) > _SHORTEST_BEGINNING else -1
+    if place < 0:
+        return message
+    end = place
+    while end < len(message) and end - place < len(secret) and message[end] == secret[end - place]:
+        end += 1
+    return f"{message[:place]}{REDACTED}{message[end:]}"
+
+
+class _Redaction:
+    """One walk through data. It remembers what it hides."""
+
+    def __init__(self, checkpoint: Checkpoint = never_stopped) -> None:
+        self._checkpoint = checkpoint
+        self.hidden: list[str] = []
+
+    def value(self, data: Any) -> Any:
+        if isinstance(data, str):
+            return self._text(data)
+        if isinstance(data, Mapping):
+            return self._message(data)
+        return [self.value(item) for item in data] if isinstance(data, list | tuple) else data
+
+    def _message(self, data: Mapping[Any, Any]) -> dict[Any, Any]:
+        self._checkpoint()
+        named = next((data[name] for name in _NAMING if is_secret_name(data.get(name))), None)
+        path = str(data["path"]) if "op" in data and "path" in data else None
+        if str(data.get("@type", "")).endswith(_SECRET_TYPES):
+            return self._blank_fields(data)
+        secret = _private_fields(data)
+        out = {}
+        for name, value in data.items():
+            field = str(name)
+            if field in secret or is_secret_field(field) or (named is not None and _is_value(field, value)):
+                out[name] = self._blank(value)
+            elif path is not None and field == "value":
+                out[name] = self._patched(path, value)
+            elif isinstance(value, str) and _is_native(field, data):
+                out[name] = self._native(value)
+            else:
+                out[name] = self._entry(field, value)
+        return out
+
+    def _entry(self, name: str, value: Any) -> Any:
+        """A value by its name. What names a Secret is a message, and not a text."""
+        if plain_name(name) == "cookienames":
+            return value
+        if not is_secret_name(name) or (is_cookie(name) and isinstance(value, str) and "=" not in value):
+            return self.value(value)
+        is_message = isinstance(value, Mapping) and _is_match_or_source(value)
+        return self._blank(value) if is_message or _is_scalar(value) or _is_list_of_texts(value) else self.value(value)
+
+    def _patched(self, path: str, value: Any) -> Any:
+        """What a JSON Patch writes at a path."""
+        steps = [step for step in path.split("/") if step and _INDEX.fullmatch(step) is None]
+        last = steps[-1] if steps else ""
+        is_part = plain_name(last) in _INLINE | {"key"} and any(map(is_secret_name, steps))
+        if is_part or any(map(is_secret_field, steps)):
+            return self._blank(value)
+        if _IN_HEADERS.search(path) is not None and plain_name(last) in _VALUES and _is_scalar(value):
+            return self._blank(value)
+        return self._message({last: value})[last]
+
+    def _blank(self, value: Any) -> Any:
+        """The same structure, with no text in it."""
+        if isinstance(value, Mapping):
+            return self._blank_fields(value)
+        if isinstance(value, list | tuple):
+            return [self._blank(item) for item in value]
+        if not _is_scalar(value) or value == "":
+            return value
+        self.hidden.append(str(value))
+        return REDACTED
+
+    def _blank_fields(self, data: Mapping[Any, Any]) -> dict[Any, Any]:
+        return {
+            name: value if plain_name(str(name)) in _NOT_SECRET else self._blank(value) for name, value in data.items()
+        }
+
+    def _text(self, text: str) -> str:
+        if _SUSPICIOUS.search(text) is None:
+            return text
+        is_data = text.lstrip()[:1] in {"{", "["} or ("\n" in text and _DATA.match(text) is not None)
+        shown = self._parsed(text) if is_data else None
+        return without_secrets(text, self.hidden.append) if shown is None else shown
+
+    def _native(self, text: str) -> str:
+        """A message of Envoy's as YAML. Nobody can tell what is secret in a text that is not YAML."""
+        if _SUSPICIOUS.search(text) is None:
+            return text
+        shown = self._parsed(text)
+        if shown is not None:
+            return shown
+        self.hidden.append(text)
+        return REDACTED
+
+    def _parsed(self, text: str) -> str | None:
+        """A text without what is secret in the data that it describes; None if it is no data."""
+        shown, hidden = _shown_data(text)
+        self.hidden += hidden
+        return shown
+
+
+@lru_cache(maxsize=1024)
+def _shown_data(text: str) -> tuple[str | None, tuple[str, ...]]:
+    try:
+        documents = [document.data for document in parse_all(text)]
+    except (NotYaml, RecursionError, ValueError):
+        return None, ()
+    if not all(isinstance(data, dict | list) for data in documents):
+        return None, ()
+    redaction = _Redaction()
+    shown = [redaction.value(data) for data in documents]
+    comments_shown = text if shown == documents else _dumped(text, shown)
+    return without_secrets(comments_shown, redaction.hidden.append), tuple(redaction.hidden)
+
+
+def _dumped(text: str, documents: list[Any]) -> str:
+    if text.lstrip()[:1] in {"{", "["} and len(documents) == 1:
+        return json.dumps(documents[0], ensure_ascii=False)
+    return "---\n".join(map(yaml_text, documents))
+
+
+def _private_fields(data: Mapping[Any, Any]) -> frozenset[str]:
+    """The fields that are secret because of those beside them: of a JSON Web Key, and of one of Envoy's API keys."""
+    if "kty" in data:
+        return _PRIVATE_OF_JWK
+    return frozenset({"key"}) if data.keys() == _OF_API_KEY else frozenset()
+
+
+def _is_native(name: str, data: Mapping[Any, Any]) -> bool:
+    """True for the text of a change to one of Envoy's messages, or of such a message."""
+    return (name == "value" and "operation" in data) or (name == "resource" and "version" in data)
+
+
+def _is_value(name: str, value: Any) -> bool:
+    """True for the value of the header, the parameter or the entry that another field names."""
+    plain = plain_name(name)
+    if plain in _VALUES:
+        return _is_scalar(value) or (isinstance(value, Mapping) and {plain_name(str(key)) for key in value} <= _VALUES)
+    return plain.endswith("match") and (isinstance(value, Mapping) or _is_scalar(value))
+
+
+def _is_match_or_source(message: Mapping[Any, Any]) -> bool:
+    """True for the match of a header, a source that has the secret itself, and texts without a name."""
+    names = {plain_name(str(name)) for name in message}
+    is_flat = not names & _OF_REFERENCE and all(map(_is_scalar, message.values()))
+    return bool(names) and (names <= _VALUES or not names.isdisjoint(_INLINE) or is_flat)
+
+
+def _is_list_of_texts(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(map(_is_scalar, value))
+
+
+def _is_scalar(value: Any) -> TypeGuard[str | int | float]:
+    """True for what can be a secret by itself."""
+    return isinstance(value, str | int | float) and not isinstance(value, bool)

@@ -1,0 +1,146 @@
+"""Names of fields, headers and parameters whose values are secret, and secrets inside a text.
+
+Everything that hides secrets asks this module: documents (`cp.resources.redaction`), plain data (`secret_data`) and the
+lines that an Envoy prints (`envoy_secrets`). See record 0097.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Final
+
+REDACTED: Final = "[redacted]"
+"""The text that is shown in place of a secret."""
+
+ENVOY_FIELDS: Final = (
+    *("private_key", "private_key_provider", "password", "passwords", "session_ticket_keys", "generic_secret"),
+    *("config_yaml", "api_key", "auth_username", "auth_password", "downstream_auth_username", "pkcs12"),
+    *("downstream_auth_password", "downstream_auth_passwords", "secret_access_key", "session_token", "access_token"),
+    *("google_refresh_token", "authorization_token", "json_key", "backend_token", "secret_data", "users"),
+    *("web_identity_token_data_source", "credentials_data_source", "context_extensions", "inline_credential"),
+)
+"""Fields of Envoy's messages in which every text is secret.
+
+They include each field that Envoy's API marks as `sensitive`; `tests/secrecy` compares them with the descriptors.
+"""
+
+_FIELDS: Final = frozenset(name.replace("_", "") for name in ENVOY_FIELDS)
+_SECRET_NAME: Final = re.compile(
+    r".*(?:password|passwd|passphrase|pwd|secret|token|apikey|accesskey|secretkey|privatekey|credentials?"
+    r"|authorization|signature)|(?:set)?cookie2?|x?auth|jwt|sig"
+)
+_SEPARATORS: Final = str.maketrans("", "", "-_. ")
+_LONGEST_NAME: Final = 256
+_COOKIES: Final = frozenset({"cookie", "cookie2", "setcookie", "setcookie2"})
+_ALSO_PARAMETERS: Final = frozenset({"key", "code"})
+
+_BASE64_GROUP: Final = 4
+
+
+@lru_cache(maxsize=4096)
+def plain_name(name: str) -> str:
+    """A name without its separators and in lower case: `privateKey` and `private_key` are one field."""
+    return name.translate(_SEPARATORS).lower()
+
+
+def is_secret_field(name: str) -> bool:
+    """True if everything in a field of this name is secret, in any of Envoy's messages."""
+    return len(name) <= _LONGEST_NAME and plain_name(name) in _FIELDS
+
+
+def is_secret_name(name: object) -> bool:
+    """True if the value of a header, parameter or entry of this name is secret."""
+    return isinstance(name, str) and len(name) <= _LONGEST_NAME and _is_secret_name(name)
+
+
+@lru_cache(maxsize=4096)
+def _is_secret_name(name: str) -> bool:
+    return _SECRET_NAME.fullmatch(plain_name(name)) is not None
+
+
+def shown_value(name: str, value: str) -> str:
+    """The value of a header or parameter as it may be shown."""
+    return REDACTED if is_secret_name(name) else without_secrets(value)
+
+
+def is_cookie(name: str) -> bool:
+    """True for the name of a header that carries cookies. A field of this name can have the name of a cookie."""
+    return plain_name(name) in _COOKIES
+
+
+_JWT: Final = r"eyJ[A-Za-z0-9_-]{5,}+(?:\.[A-Za-z0-9_-]{5,}+(?P<signature>\.[A-Za-z0-9_-]*+)?+)?+"
+"""Text that begins like a token and is none is passed over in one piece, so that a hostile text costs no more."""
+
+_BEARER: Final = r"(?<=bearer )(?!%)(?=[^\s\"\\]*[\d._~+/=-])"
+_BASIC: Final = r"(?<=basic )(?=(?P<basic>[A-Za-z0-9+/]{4,}={0,2}))"
+_TOKEN: Final = re.compile(rf"{_JWT}|(?i:{_BEARER}|{_BASIC})[^\s\"\\]++")
+_KEY: Final = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|$)", re.DOTALL)
+_USER: Final = re.compile(r"(?<=://)([^\s/?#\"'<>@:]*)(:(?!\d+[/?#])(?:(?!://)[^\s\"'<>])*)?@")
+_BARE_USER: Final = re.compile(r"^([^\s/?#\"'<>@:]+):([^\s/@]+)@(?=[\w.\[\]:-]+$)")
+"""Of an address without a scheme."""
+
+_PARAMETER: Final = re.compile(r"(?<=[?&;#])([\w.-]{1,64}=)([^&;#\s\"'<>]+)")
+_ASSIGNED: Final = re.compile(r"\b(pass(?:word|wd)|pwd)=[^\s&;,\"'\[]+", re.IGNORECASE)
+_HINTS: Final = re.compile(r"eyJ|bearer |basic |-----BEGIN|://|[?&;#][\w.-]{1,64}=|passw(?:or)?d=|pwd=", re.IGNORECASE)
+"""Most texts have none of these, and are not examined any further."""
+
+
+def _in_base64(words: bytes) -> tuple[str, ...]:
+    """Words as they stand in base64 at each of the three offsets, without the groups that their neighbours share."""
+    return tuple(
+        base64.b64encode(bytes(shift) + words)[_BASE64_GROUP if shift else 0 : -_BASE64_GROUP].decode()
+        for shift in range(3)
+    )
+
+
+_KEY_IN_BASE64: Final = re.compile("|".join(map(re.escape, _in_base64(b"PRIVATE KEY-----"))))
+
+
+def without_secrets(text: str, report: Callable[[str], None] = lambda _: None) -> str:
+    """A text without keys, tokens, and passwords of URLs. Each of them is passed to `report`."""
+    if _KEY_IN_BASE64.search(text) is not None:
+        report(text)
+        return REDACTED
+    if _HINTS.search(text) is None and ("@" not in text or _BARE_USER.match(text) is None):
+        return text
+
+    def hide(secret: str) -> str:
+        if secret != REDACTED:
+            report(secret)
+        return REDACTED
+
+    text = _KEY.sub(lambda match: hide(match[0]), text)
+    text = _TOKEN.sub(lambda match: hide(match[0]) if _is_token(match) else match[0], text)
+    text = _USER.sub(lambda match: _without_password(match, hide), text)
+    text = _BARE_USER.sub(lambda match: f"{match[1]}:{hide(match[2])}@", text)
+    text = _PARAMETER.sub(lambda match: match[1] + hide(match[2]) if _is_parameter(match[1]) else match[0], text)
+    return _ASSIGNED.sub(lambda match: f"{match[1]}={hide(match[0].partition('=')[2])}", text)
+
+
+def _is_token(match: re.Match[str]) -> bool:
+    if match[0].startswith("eyJ"):
+        return match["signature"] is not None
+    return match["basic"] is None or _has_colon(match["basic"])
+
+
+def _has_colon(text: str) -> bool:
+    """True for the base64 of `user:password`."""
+    try:
+        return b":" in base64.b64decode(text + "=" * (-len(text) % _BASE64_GROUP))
+    except binascii.Error:
+        return False
+
+
+def _without_password(match: re.Match[str], hide: Callable[[str], str]) -> str:
+    """A user without a password may be a token itself."""
+    user, password = match[1], match[2]
+    return f"{hide(user)}@" if password is None else f"{user}:{hide(password[1:])}@"
+
+
+def _is_parameter(beginning: str) -> bool:
+    name = beginning.removesuffix("=")
+    return is_secret_name(name) or name.lower() in _ALSO_PARAMETERS
