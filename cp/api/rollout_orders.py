@@ -19,7 +19,6 @@ from cp.model.names import Key
 from cp.model.violation import Finding, Severity, Violation
 from cp.resources.kinds import Kind, Kinds
 from cp.resources.parse import finding
-from cp.resources.redaction import holds_secrets
 from cp.resources.rollout import RolledResource, RolloutSpec, content_of, rollout_document, rollout_key
 from cp.resources.schema import decode
 from cp.serving.rollouts.conditions import limit_of
@@ -141,7 +140,7 @@ def reason_against(kind: Kind) -> str:
     """Why resources of a kind cannot be rolled out; empty if they can."""
     if kind.policy is None and kind.legacy is None:
         return f"a {kind.name} is no policy, so it is about all proxies at once"
-    return f"a {kind.name} may have secrets in it" if holds_secrets(kind) else ""
+    return ""
 
 
 def _mesh_of(keys: Sequence[Key]) -> str:

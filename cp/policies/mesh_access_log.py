@@ -42,7 +42,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 from envoy.config.core.v3.config_source_pb2 import ApiVersion
@@ -58,7 +58,7 @@ from cp.resources.checks import absent, file_path, must_be_set
 from cp.resources.complete import completed
 from cp.resources.kinds import DocumentMeta, Kind, PolicyShape
 from cp.resources.matches import client_match
-from cp.resources.schema import Schema, only_set_name
+from cp.resources.schema import Schema, SensitiveData, SensitiveText, only_set_name
 from cp.resources.spec import PolicySpec, SpecItem, SpecRule
 from cp.resources.targets import GATEWAY, HTTP_ROUTE, PROXIES, SERVICES, TCP_ROUTE, AllowedTargets
 from cp.resources.telemetry import OpenTelemetryConf, authority, collector, endpoints_deprecated, is_collector_address
@@ -85,12 +85,12 @@ if TYPE_CHECKING:
 
 class JsonField(Schema, frozen=True):
     key: str = ""
-    value: str = ""
+    value: SensitiveText = ""
 
 
 class LogFormat(Schema, frozen=True):
     type: Literal["Plain", "Json"] | None = None
-    plain: str | None = None
+    plain: SensitiveText | None = None
     json: list[JsonField] | None = None
     omit_empty_values: bool | None = None
 
@@ -105,17 +105,17 @@ class FileBackend(Schema, frozen=True):
 
 
 class TcpBackend(Schema, frozen=True):
-    address: str = ""
+    address: SensitiveText = ""
     format: LogFormat | None = None
 
 
 class Attribute(Schema, frozen=True):
     key: str = ""
-    value: str = ""
+    value: SensitiveText = ""
 
 
 class OtelBackend(OpenTelemetryConf, frozen=True):
-    body: Any = None
+    body: SensitiveData = None
     attributes: list[Attribute] | None = None
 
 

@@ -56,7 +56,7 @@ from cp.resources import deprecated
 from cp.resources.checks import above_zero, absent, file_path, incomplete, percentage, printable, status_code, within
 from cp.resources.headers import HeaderChanges, header_changes
 from cp.resources.kinds import DocumentMeta, Kind, PolicyShape
-from cp.resources.schema import Number, Schema
+from cp.resources.schema import Number, Schema, SensitiveText
 from cp.resources.spec import PolicySpec, SpecItem
 from cp.resources.targets import GATEWAY, PROXIES, SERVICES, AllowedTargets
 from generators.envoy.edit import add_header, literal, pack, set_duration
@@ -77,7 +77,7 @@ class TcpCheck(Schema, frozen=True):
 
 class HttpCheck(Schema, frozen=True):
     disabled: bool | None = None
-    path: str | None = None
+    path: SensitiveText | None = None
     request_headers_to_add: HeaderChanges | None = None
     expected_statuses: list[Integer] | None = None
 

@@ -46,7 +46,7 @@ from cp.resources import deprecated
 from cp.resources.checks import absent, incomplete, must_be_set, percentage
 from cp.resources.complete import completed
 from cp.resources.kinds import DocumentMeta, Kind, PolicyShape
-from cp.resources.schema import Number, Schema
+from cp.resources.schema import Number, Schema, SensitiveText
 from cp.resources.spec import PolicySpec
 from cp.resources.targets import GATEWAY, AllowedTargets
 from cp.resources.telemetry import OpenTelemetryConf, Url, collector, endpoints_deprecated, is_collector_address
@@ -66,14 +66,14 @@ if TYPE_CHECKING:
 
 
 class Zipkin(Schema, frozen=True):
-    url: str = ""
+    url: SensitiveText = ""
     api_version: Literal["httpJson", "httpProto"] | None = None
     trace_id_128bit: bool | None = msgspec.field(name="traceId128bit", default=None)
     shared_span_context: bool | None = None
 
 
 class Datadog(Schema, frozen=True):
-    url: str = ""
+    url: SensitiveText = ""
     split_service: bool | None = None
 
 
@@ -92,12 +92,12 @@ class Sampling(Schema, frozen=True):
 
 class HeaderTag(Schema, frozen=True):
     name: str = ""
-    default: str | None = None
+    default: SensitiveText | None = None
 
 
 class TraceTag(Schema, frozen=True):
     name: str = ""
-    literal: str | None = None
+    literal: SensitiveText | None = None
     header: HeaderTag | None = None
 
 

@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from cp.model.violation import Violation
 from cp.resources.checks import must_be_set, printable, regex_of_route
-from cp.resources.schema import Schema
+from cp.resources.schema import Schema, SensitiveText
 
 _NAME: Final = re.compile(r"[a-z0-9!#$%&'*+\-.^_`|~]+")
 _LONGEST_NAME: Final = 256
@@ -26,12 +26,12 @@ class HeaderMatch(Schema, frozen=True):
 
     type: Literal["Exact", "Present", "RegularExpression", "Absent", "Prefix"] | None = None
     name: str = ""
-    value: str | None = None
+    value: SensitiveText | None = None
 
 
 class Header(Schema, frozen=True):
     name: str = ""
-    value: str = ""
+    value: SensitiveText = ""
 
 
 class HeaderChanges(Schema, frozen=True):

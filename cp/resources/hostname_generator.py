@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 from cp.model.violation import Violation
 from cp.resources.checks import is_domain, must_be_set
 from cp.resources.kinds import DocumentMeta, Kind
-from cp.resources.schema import Schema, near
+from cp.resources.schema import Schema, SensitiveData, near
 from cp.resources.services import LabelSelector
 
 
@@ -21,7 +21,7 @@ class HostnameSelector(Schema, frozen=True):
 
 class GeneratorExtension(Schema, frozen=True):
     type: str = ""
-    config: Any = None
+    config: SensitiveData = None
 
 
 class HostnameGenerator(Schema, frozen=True):

@@ -17,7 +17,7 @@ from cp.resources.checks import absent, address, host_and_port, must_be_set, one
 from cp.resources.deprecated import dns_name
 from cp.resources.engine import DEFAULT_ENGINE, FIELD, Engine, engine_of
 from cp.resources.kinds import DocumentMeta, Kind
-from cp.resources.schema import Schema, check
+from cp.resources.schema import Schema, SensitiveMap, SensitiveText, check
 from cp.resources.sources import DataSource, data_source
 from cp.resources.targets import tag
 
@@ -140,9 +140,9 @@ class MeshBackend(Schema, frozen=True):
 
     name: str | None = None
     type: str | None = None
-    format: str | None = None
+    format: SensitiveText | None = None
     sampling: float | None = None
-    conf: dict[str, Any] | None = None
+    conf: SensitiveMap[Any] | None = None
 
 
 class Logging(Schema, frozen=True):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -19,7 +19,7 @@ from cp.resources.checks import LONGEST_NAME, above_zero, absent, longest_name, 
 from cp.resources.kinds import DocumentMeta, Kind
 from cp.resources.labels import WORKLOAD_LABEL, ZONE, ZONE_LABEL
 from cp.resources.mesh_trust import LONGEST_DOMAIN
-from cp.resources.schema import Schema, shortened
+from cp.resources.schema import Schema, SensitiveData, shortened
 from cp.resources.services import LabelSelector
 from cp.resources.sources import SecureDataSource, secure_data_source
 from cp.resources.spiffe import (
@@ -103,7 +103,7 @@ class SpireProvider(Schema, frozen=True):
 
 class ExtensionProvider(Schema, frozen=True):
     name: str = ""
-    config: Any = None
+    config: SensitiveData = None
 
 
 class IdentityProvider(Schema, frozen=True):

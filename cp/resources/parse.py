@@ -12,13 +12,14 @@ from cp.model.document import Document
 from cp.model.failure import reason
 from cp.model.names import Key
 from cp.model.paths import Step, step, steps
+from cp.model.secret_data import without_quotes
 from cp.model.violation import Finding, Severity, Violation, ViolationSort
 from cp.resources.capabilities import missing_parts, warning
 from cp.resources.checks import LONGEST_NAME
 from cp.resources.kinds import ENVELOPE, DocumentMeta, Kind, Kinds
 from cp.resources.labels import label_faults
 from cp.resources.limits import too_many
-from cp.resources.redaction import placeholders
+from cp.resources.redaction import hidden_texts, placeholders
 from cp.resources.resource import Resource
 from cp.resources.schema import MOST_FAULTS, check, near, shortened
 
@@ -87,9 +88,24 @@ def parse(document: Document, kinds: Kinds) -> ParsedDocument:
     if kind is None:
         return ParsedDocument(document, None, (_unknown_kind(document.key.type, kinds),))
     try:
-        return _parse(document, kind)
+        return _without_secrets(_parse(document, kind), kind)
     except Exception as error:  # noqa: BLE001  # one document shall not stop the others, nor the process
         return ParsedDocument(document, None, (_our_fault(error),))
+
+
+def _without_secrets(parsed: ParsedDocument, kind: Kind) -> ParsedDocument:
+    """The same without the secrets that its violations and warnings quote."""
+    parts = parsed.violations, parsed.deprecated, parsed.not_enforced
+    secrets = frozenset(hidden_texts(kind, parsed.document.data)) if any(parts) else frozenset()
+    if not secrets:
+        return parsed
+    violations, deprecated, not_enforced = (tuple(_without(violation, secrets) for violation in part) for part in parts)
+    return ParsedDocument(parsed.document, parsed.resource, violations, deprecated, not_enforced)
+
+
+def _without(violation: Violation, secrets: frozenset[str]) -> Violation:
+    message, hint = (without_quotes(text, secrets) for text in (violation.message, violation.hint))
+    return replace(violation, message=message, hint=hint)
 
 
 def _parse(document: Document, kind: Kind) -> ParsedDocument:

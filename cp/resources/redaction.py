@@ -1,37 +1,40 @@
 """Redaction: secrets in a document are replaced before it is shown, and a replaced secret is not stored again.
 
-It follows the schema and not names of fields, so a field of type `Redacted` is hidden wherever it stands.
+The schema says where to look. A field of type `Redacted` is always hidden. A field of type `SensitiveText` or alike is
+hidden if its content, or the fields next to it, make it a secret.
 
-See record 0049.
+See records 0049 and 0097.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from typing import Any, Final
 
 import msgspec
 from msgspec.inspect import CustomType, DictType, ListType, StructType, Type, UnionType, VarTupleType
 
+from cp.model import secret_data
 from cp.model.paths import step
+from cp.model.secret_texts import REDACTED
 from cp.model.violation import Violation
 from cp.resources.kinds import ENVELOPE, Kind
+from cp.resources.schema import is_sensitive
 from cp.resources.sources import DataSource, Redacted, SecureDataSource
-
-REDACTED: Final = "[redacted]"
-"""The text that is shown in place of a secret."""
 
 
 def redacted(kind: Kind, data: Mapping[str, Any]) -> Mapping[str, Any]:
     """A document without its secrets. It need not be valid: any value of a field for a secret is hidden."""
     if not holds_secrets(kind):
         return data
-    if kind.is_inlined:
-        fields = _fields(_info(_schema(kind)))
-        return {name: value if name in ENVELOPE else _field(fields, name, value) for name, value in data.items()}
-    return {name: _shown(_info(_schema(kind)), value) if name == "spec" else value for name, value in data.items()}
+    info = _info(_schema(kind))
+    if not kind.is_inlined:
+        return {name: _shown(info, value) if name == "spec" else value for name, value in data.items()}
+    shown = _shown(info, {name: value for name, value in data.items() if name not in ENVELOPE})
+    return {name: value if name in ENVELOPE else shown[name] for name, value in data.items()}
 
 
 def holds_secrets(kind: Kind) -> bool:
@@ -42,6 +45,25 @@ def holds_secrets(kind: Kind) -> bool:
 def has_secrets(kind: Kind, data: Mapping[str, Any]) -> bool:
     """Whether there is a secret in a document: something of it would not be shown."""
     return holds_secrets(kind) and redacted(kind, data) != data
+
+
+def hidden_texts(kind: Kind, data: Mapping[str, Any]) -> Iterator[str]:
+    """The secrets of a document, which no message about it may quote."""
+    return _hidden(data, redacted(kind, data))
+
+
+def _hidden(value: Any, shown: Any) -> Iterator[str]:
+    if value == shown:
+        return
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from _hidden(inner, shown.get(name, REDACTED) if isinstance(shown, Mapping) else REDACTED)
+    elif isinstance(value, list | tuple):
+        for index, inner in enumerate(value):
+            yield from _hidden(inner, shown[index] if isinstance(shown, list) else REDACTED)
+    else:
+        yield str(value)
+        yield from secret_data.hidden_texts([str(value), {"operation": "", "value": str(value)}])
 
 
 def placeholders(kind: Kind, data: Mapping[str, Any]) -> Iterator[Violation]:
@@ -93,32 +115,50 @@ def _reference(path: str, field: str, named: Any) -> SourceReference:
     return SourceReference(step(path, field), field in _TO_SECRETS, str(text))
 
 
-def _field(fields: Mapping[str, Type], name: str, value: Any) -> Any:
-    """A field as it may be shown. One that the schema does not have may be the misspelt name of a secret."""
-    return _shown(fields[name], value) if name in fields else REDACTED
+def _members(info: StructType, data: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields as they may be shown. One that the schema does not have may be the misspelt name of a secret."""
+    fields, is_strict = _fields(info), _has_redacted(info.cls)
+    judged = {name for name in data if (is_sensitive(fields[name]) if name in fields else not is_strict)}
+    around = {name: value for name, value in data.items() if name in judged or isinstance(value, str)}
+    shown = secret_data.redacted(dict.fromkeys(fields) | around) if judged else {}
+    return {
+        name: shown[name] if name in judged else _shown(fields[name], value) if name in fields else REDACTED
+        for name, value in data.items()
+    }
 
 
 def _shown(info: Type, value: Any) -> Any:
     if value is None or not _holds(info):
         return value
+    if is_sensitive(info):
+        return secret_data.redacted(value)
     info = _plain(info)
     if isinstance(info, StructType) and isinstance(value, Mapping):
-        fields = _fields(info)
-        return {name: _field(fields, name, inner) for name, inner in value.items()}
+        return _members(info, value)
     if isinstance(info, ListType | VarTupleType) and isinstance(value, list):
         return [_shown(info.item_type, inner) for inner in value]
     if isinstance(info, DictType) and isinstance(value, Mapping):
         return {name: _shown(info.value_type, inner) for name, inner in value.items()}
-    return REDACTED
+    return REDACTED if _leads_to_redacted(info) else secret_data.redacted(value)
 
 
 def _placeholders(info: Type, value: Any, path: str) -> Iterator[str]:
     if value is None or not _holds(info):
         return
-    if value == REDACTED:
+    if value == REDACTED or (is_sensitive(info) and _has_placeholder(value)):
         yield path
+        return
     for inner_info, inner, inner_path in _parts(_plain(info), value, path):
         yield from _placeholders(inner_info, inner, inner_path)
+
+
+def _has_placeholder(value: Any) -> bool:
+    """True if the text that is shown in place of a secret is anywhere in plain data."""
+    if isinstance(value, str):
+        return REDACTED in value
+    if isinstance(value, Mapping):
+        return any(map(_has_placeholder, value.values()))
+    return isinstance(value, list) and any(map(_has_placeholder, value))
 
 
 def _parts(info: Type, value: Any, path: str) -> Iterator[tuple[Type, Any, str]]:
@@ -147,17 +187,34 @@ def _plain(info: Type) -> Type:
 
 def _holds(info: Type) -> bool:
     """Whether there can be a secret in a value of a type."""
-    if isinstance(info, CustomType):
-        return info.cls is Redacted
-    if isinstance(info, StructType):
-        return _is_secret(info.cls)
-    if isinstance(info, msgspec.inspect.Metadata):
-        return _holds(info.type)
-    if isinstance(info, UnionType):
-        return any(map(_holds, info.types))
-    if isinstance(info, ListType | VarTupleType):
-        return _holds(info.item_type)
-    return isinstance(info, DictType) and _holds(info.value_type)
+    return any(is_sensitive(leaf) or _is_redacted(leaf) or _is_of_struct(leaf, _is_secret) for leaf in _leaves(info))
+
+
+def _leads_to_redacted(info: Type) -> bool:
+    """True if every text is secret somewhere in a value of a type."""
+    return any(_is_redacted(leaf) or _is_of_struct(leaf, _has_redacted) for leaf in _leaves(info))
+
+
+def _leaves(info: Type) -> Iterator[Type]:
+    """The types of which lists, mappings and alternatives are made."""
+    if isinstance(info, msgspec.inspect.Metadata) and not is_sensitive(info):
+        yield from _leaves(info.type)
+    elif isinstance(info, UnionType):
+        yield from chain.from_iterable(map(_leaves, info.types))
+    elif isinstance(info, ListType | VarTupleType):
+        yield from _leaves(info.item_type)
+    elif isinstance(info, DictType):
+        yield from _leaves(info.value_type)
+    else:
+        yield info
+
+
+def _is_redacted(info: Type) -> bool:
+    return isinstance(info, CustomType) and info.cls is Redacted
+
+
+def _is_of_struct(info: Type, judges: Callable[[Any], bool]) -> bool:
+    return isinstance(info, StructType) and judges(info.cls)
 
 
 def _schema(kind: Kind) -> Any:
@@ -174,6 +231,13 @@ def _is_other(info: Type, schema: type[Any]) -> bool:
     """Whether a type is not the schema itself: a schema may have fields of its own type."""
     plain = info.types if isinstance(info, UnionType) else (info,)
     return not any(isinstance(choice, StructType) and choice.cls is schema for choice in plain)
+
+
+@cache
+def _has_redacted(schema: Any) -> bool:
+    """True if a struct has a field in which every text is secret, at any depth."""
+    fields = _fields(_info(schema)).values()
+    return any(_leads_to_redacted(field) for field in fields if _is_other(field, schema))
 
 
 @cache

@@ -152,6 +152,16 @@ def changes_of(mesh: str, spec: RolloutSpec) -> Mapping[Key, Document | None]:
     return {key: _document(key, written) for key, written in zip(keys, documents, strict=False)}
 
 
+def proposed_documents(data: Mapping[str, Any]) -> Iterator[tuple[Key, Mapping[str, Any]]]:
+    """The documents that a stored rollout would write. It need not be valid."""
+    try:
+        written = json.loads((data.get("spec") or {}).get("content") or "[]")
+        documents = [item["data"] for item in written if item is not None]
+        yield from ((Key(data["type"], data.get("mesh", ""), data["name"]), data) for data in documents)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return
+
+
 def _document(key: Key, written: Mapping[str, Any] | None) -> Document | None:
     if written is None:
         return None

@@ -11,7 +11,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
@@ -23,6 +23,16 @@ from cp.model.violation import Violation
 T = TypeVar("T")
 Number: TypeAlias = Long | str
 """A whole number, or a fraction as a text so that no digit is lost. Kuma reads both."""
+
+_SENSITIVE: Final = {"sensitive": True}
+SensitiveText: TypeAlias = Annotated[str, msgspec.Meta(extra=_SENSITIVE)]
+"""A text with a secret in it, if what stands beside it or in it says so (`cp.model.secret_data`)."""
+
+SensitiveData: TypeAlias = Annotated[Any, msgspec.Meta(extra=_SENSITIVE)]
+"""Plain data that may have secrets in it."""
+
+SensitiveMap: TypeAlias = Annotated[dict[str, T], msgspec.Meta(extra=_SENSITIVE)]
+"""Values by names of which some may be secret."""
 
 MOST_FAULTS: Final = 200
 """The faults of one document that are reported. Each takes time to find and room in an answer."""
@@ -42,6 +52,13 @@ class Schema(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
         """The names in documents of the fields that are set."""
         names = zip(self.__struct_fields__, self.__struct_encode_fields__, strict=True)
         return tuple(name for field, name in names if getattr(self, field) is not None)
+
+
+def is_sensitive(info: msgspec.inspect.Type) -> bool:
+    """True for the types above, and where such a value may be left out."""
+    if isinstance(info, msgspec.inspect.UnionType):
+        return any(map(is_sensitive, info.types))
+    return isinstance(info, msgspec.inspect.Metadata) and info.extra == _SENSITIVE
 
 
 def only_set_name(**values: object) -> str | None:

@@ -28,7 +28,7 @@ from cp.resources.complete import completed
 from cp.resources.dataplane import PROTOCOL_TAG, PROTOCOLS, SERVICE_TAG
 from cp.resources.deprecated import dns_name
 from cp.resources.kinds import DocumentMeta, Kind
-from cp.resources.schema import Schema
+from cp.resources.schema import Schema, SensitiveData
 from cp.resources.sources import DataSource, data_source
 from cp.resources.targets import tag
 from cp.resources.tls import TlsVersions, tls_versions
@@ -109,7 +109,7 @@ class ExternalMatch(Schema, frozen=True):
 
 class ServiceExtension(Schema, frozen=True):
     type: str = ""
-    config: Any = None
+    config: SensitiveData = None
 
 
 class ExternalEndpoint(Schema, frozen=True):

@@ -11,7 +11,7 @@ from cp.model.hosts import is_ip
 from cp.model.source import NAME_LABEL
 from cp.model.violation import Violation
 from cp.resources.checks import absent, host_and_port, is_domain, one_of
-from cp.resources.schema import Schema
+from cp.resources.schema import Schema, SensitiveText
 
 BACKEND: Final = "MeshOpenTelemetryBackend"
 
@@ -25,7 +25,7 @@ class BackendResourceRef(Schema, frozen=True):
 class OpenTelemetryConf(Schema, frozen=True):
     """The fields of a collector that all policies share; each policy adds its own."""
 
-    endpoint: str | None = None
+    endpoint: SensitiveText | None = None
     """A host, perhaps with a port. Where a `backendRef` was resolved to it, it can be a URL."""
 
     backend_ref: BackendResourceRef | None = None

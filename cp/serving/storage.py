@@ -13,7 +13,7 @@ from cp.model.names import Key
 from cp.policies import discover, kinds
 from cp.resources.kinds import Kinds
 from cp.resources.redaction import has_secrets, holds_secrets
-from cp.resources.rollout import ROLLOUT_KIND
+from cp.resources.rollout import ROLLOUT_KIND, proposed_documents
 from cp.serving import own_authority
 from cp.settings import Settings, is_secret
 from cp.store.at_rest import SecretsPolicy
@@ -53,12 +53,14 @@ def secrets_keys(settings: Settings) -> SecretsKeys:
 def document_codec(keys: SecretsKeys, known: Kinds) -> DocumentCodec:
     """Encrypts the documents that have something in them that is not shown.
 
-    What a rollout proposes is not shown either, and has no secrets in it (record 0088).
+    The content of a rollout is encrypted whatever it is (record 0088). It has a secret if a document in it has one.
     """
     confidential = frozenset({ROLLOUT_KIND})
-    of_secrets = {kind.name: kind for kind in known.values() if holds_secrets(kind) and kind.name not in confidential}
+    of_secrets = {kind.name: kind for kind in known.values() if holds_secrets(kind)}
 
     def is_secret(key: Key, data: Mapping[str, Any]) -> bool:
+        if key.type in confidential:
+            return any(is_secret(inner, document) for inner, document in proposed_documents(data))
         return key.type in of_secrets and has_secrets(of_secrets[key.type], data)
 
     return DocumentCodec(keys, is_secret, frozenset(of_secrets), confidential)

@@ -736,3 +736,53 @@ def test_what_somebody_without_the_key_writes_and_deletes_meanwhile_is_told_of(p
     assert encrypt_all(path, codec(NEW, OLD)).left.is_all_in_order
     assert exposed(path, range(99, 100)) == set()
     assert query(path, "SELECT plain FROM secrets_at_rest") == [(0,)]
+
+
+def patch_with_key(name: str, number: int) -> Put:
+    """A document that earlier versions took for one without secrets."""
+    key = Key("MeshProxyPatch", "default", name)
+    native = json.dumps({"transportSocket": {"typedConfig": {"privateKey": {"inlineString": value(number)}}}})
+    conf = {"appendModifications": [{"cluster": {"operation": "Patch", "value": native}}]}
+    return Put(Document(key, {"type": key.type, "mesh": "default", "name": name, "spec": {"default": conf}}))
+
+
+def test_upgrade_reports_keys_in_patches(path: Path) -> None:
+    """The earlier version did not note them: that is no reason to suspect a stranger."""
+
+    async def scenario() -> None:
+        earlier = await SqliteStore.open(path, backstop=NEVER)
+        await earlier.write(patch_with_key("a", 1))
+        await earlier.write(patch_with_key("a", 2))
+        await earlier.close()
+        query(path, "UPDATE secrets_at_rest SET plain = 0")
+        query(path, "DELETE FROM migrations WHERE number > 6")
+        query(path, "PRAGMA user_version = 6")
+        async with secret_store(path, NEW) as store:
+            assert await codes(store) == ["secrets-in-plain-text"]
+            assert exposed(path, range(1, 3)) == {1, 2}
+            result = encrypt_all(path, codec(NEW))
+            assert (result.documents, result.changes) == (1, 2)
+            assert await codes(store) == []
+        assert exposed(path, range(1, 3)) == set()
+
+    run(scenario())
+
+
+def test_keys_in_patches_are_encrypted(path: Path) -> None:
+    async def scenario() -> None:
+        async with secret_store(path, NEW) as store:
+            await store.write(patch_with_key("a", 1))
+            await store.write(patch_with_key("a", 2))
+            assert await codes(store) == []
+        assert exposed(path, range(1, 3)) == set()
+
+    run(scenario())
+
+
+def test_keys_in_patches_are_reported_without_a_key(path: Path) -> None:
+    async def scenario() -> None:
+        async with secret_store(path) as store:
+            await store.write(patch_with_key("a", 1))
+            assert await codes(store) == ["secrets-in-plain-text"]
+
+    run(scenario())

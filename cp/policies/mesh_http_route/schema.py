@@ -9,7 +9,7 @@ from cp.model.target import BackendRef, TargetRef
 from cp.resources.headers import Header as Header
 from cp.resources.headers import HeaderMatch
 from cp.resources.legacy.traffic_route import Modify
-from cp.resources.schema import Number, Schema
+from cp.resources.schema import Number, Schema, SensitiveText
 from cp.resources.spec import PolicySpec
 
 
@@ -21,7 +21,7 @@ class HttpPathMatch(Schema, frozen=True):
 class QueryMatch(Schema, frozen=True):
     type: Literal["Exact", "RegularExpression"] | None = None
     name: str = ""
-    value: str | None = None
+    value: SensitiveText | None = None
 
 
 class HttpRouteMatch(Schema, frozen=True):
@@ -41,8 +41,8 @@ class HeaderModifier(Schema, frozen=True):
 
 class PathRewrite(Schema, frozen=True):
     type: Literal["ReplaceFullPath", "ReplacePrefixMatch"] | None = None
-    replace_full_path: str | None = None
-    replace_prefix_match: str | None = None
+    replace_full_path: SensitiveText | None = None
+    replace_prefix_match: SensitiveText | None = None
 
 
 class RequestRedirect(Schema, frozen=True):

@@ -7,7 +7,7 @@ from typing import Literal
 from cp.model.duration import Duration
 from cp.model.numbers import Integer
 from cp.resources import telemetry
-from cp.resources.schema import Schema
+from cp.resources.schema import Schema, SensitiveText
 from cp.resources.spec import PolicySpec
 
 
@@ -35,7 +35,7 @@ class MetricApplication(Schema, frozen=True):
     name: str | None = None
     address: str | None = None
     port: Integer = 0
-    path: str | None = None
+    path: SensitiveText | None = None
 
 
 class MetricPrometheusTls(Schema, frozen=True):

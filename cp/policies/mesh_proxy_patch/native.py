@@ -14,6 +14,7 @@ from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.descriptor_pool import Default
 from google.protobuf.message import DecodeError, Message
 
+from cp.model.secret_data import hidden_texts, without_quotes
 from cp.model.yaml import NotYaml, parse_all
 from cp.resources.schema import near
 
@@ -66,7 +67,7 @@ def parsed(data: dict[str, Any], kind: type[M]) -> M:
     try:
         return json_format.ParseDict(data, kind())
     except (json_format.ParseError, ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise _readable(str(error)) from error
+        raise _readable(without_quotes(str(error), hidden_texts(data))) from error
 
 
 def _packages(data: Any) -> Iterator[str]:

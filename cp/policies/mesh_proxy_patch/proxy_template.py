@@ -59,7 +59,7 @@ from cp.resources.checks import must_be_set, one_of
 from cp.resources.kinds import DocumentMeta, Kind, LegacyConf, LegacyShape, LegacySide
 from cp.resources.legacy.nulls import without_nulls
 from cp.resources.legacy.selectors import Selector, matched_tags
-from cp.resources.schema import Schema
+from cp.resources.schema import Schema, SensitiveText
 
 M = TypeVar("M")
 
@@ -67,13 +67,13 @@ M = TypeVar("M")
 class RawResource(Schema, frozen=True):
     name: str = ""
     version: str = ""
-    resource: str = ""
+    resource: SensitiveText = ""
 
 
 class TemplateChange(Schema, Generic[M], frozen=True):
     match: M | None = None
     operation: str = ""
-    value: str | None = None
+    value: SensitiveText | None = None
 
 
 class LegacyModification(Schema, frozen=True):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
-from cp.resources.schema import Schema
+from cp.resources.schema import Schema, SensitiveData, SensitiveText
 from cp.resources.spec import PolicySpec
 
 M = TypeVar("M")
@@ -17,7 +17,7 @@ class JsonPatch(Schema, frozen=True):
 
     op: str = ""
     path: str | None = None
-    value: Any = msgspec.UNSET
+    value: SensitiveData = msgspec.UNSET
     from_: str | None = msgspec.field(name="from", default=None)
 
 
@@ -50,7 +50,7 @@ class PatchChange(Schema, Generic[M], frozen=True):
 
     operation: str = ""
     match: M | None = None
-    value: str | None = None
+    value: SensitiveText | None = None
     json_patches: list[JsonPatch] | None = None
 
 

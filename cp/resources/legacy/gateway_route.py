@@ -28,7 +28,7 @@ from cp.resources.headers import header_name
 from cp.resources.kinds import DocumentMeta, Kind, LegacyConf
 from cp.resources.legacy.nulls import without_nulls
 from cp.resources.legacy.selectors import Selector, selectors
-from cp.resources.schema import Number, Schema
+from cp.resources.schema import Number, Schema, SensitiveText
 from cp.resources.targets import tag
 
 _Data: TypeAlias = Mapping[str, Any]
@@ -55,13 +55,13 @@ class GatewayPath(Schema, frozen=True):
 class GatewayHeader(Schema, frozen=True):
     match: Literal["EXACT", "REGEX", "ABSENT", "PRESENT"] | None = None
     name: str = ""
-    value: str = ""
+    value: SensitiveText = ""
 
 
 class GatewayQuery(Schema, frozen=True):
     match: Literal["EXACT", "REGEX"] | None = None
     name: str = ""
-    value: str = ""
+    value: SensitiveText = ""
 
 
 class GatewayMatch(Schema, frozen=True):
@@ -75,7 +75,7 @@ class GatewayMatch(Schema, frozen=True):
 
 class HeaderPair(Schema, frozen=True):
     name: str = ""
-    value: str = ""
+    value: SensitiveText = ""
 
 
 class HeaderFilter(Schema, frozen=True):
@@ -90,8 +90,8 @@ class GatewayMirror(Schema, frozen=True):
 
 
 class GatewayRewrite(Schema, frozen=True):
-    replace_full: str | None = None
-    replace_prefix_match: str | None = None
+    replace_full: SensitiveText | None = None
+    replace_prefix_match: SensitiveText | None = None
     host_to_backend_hostname: bool | None = None
 
 

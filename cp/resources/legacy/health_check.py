@@ -42,7 +42,7 @@ from cp.resources.kinds import DocumentMeta, Kind, LegacyConf, LegacyShape, Lega
 from cp.resources.legacy.nulls import without_nulls
 from cp.resources.legacy.placed_conf import as_number, conf_of_fields
 from cp.resources.legacy.selectors import ConnectionPolicy, of_callers
-from cp.resources.schema import Schema
+from cp.resources.schema import Schema, SensitiveText
 
 
 class LegacyTcpCheck(Schema, frozen=True):
@@ -52,7 +52,7 @@ class LegacyTcpCheck(Schema, frozen=True):
 
 class HeaderValue(Schema, frozen=True):
     key: str = ""
-    value: str = ""
+    value: SensitiveText = ""
 
 
 class AddedHeader(Schema, frozen=True):
@@ -61,7 +61,7 @@ class AddedHeader(Schema, frozen=True):
 
 
 class LegacyHttpCheck(Schema, frozen=True):
-    path: str = ""
+    path: SensitiveText = ""
     request_headers_to_add: list[AddedHeader] | None = None
     expected_statuses: list[Natural] | None = None
 

@@ -26,12 +26,12 @@ from cp.resources.kinds import DocumentMeta, Kind, LegacyConf, LegacyShape, Lega
 from cp.resources.legacy.nulls import without_nulls
 from cp.resources.legacy.placed_conf import conf_of_fields, value_at
 from cp.resources.legacy.selectors import ConnectionPolicy, of_called
-from cp.resources.schema import Schema
+from cp.resources.schema import Schema, SensitiveText
 
 
 class AnswerHeader(Schema, frozen=True):
     key: str = ""
-    value: str = ""
+    value: SensitiveText = ""
     append: bool | None = None
 
 

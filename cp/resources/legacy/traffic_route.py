@@ -74,7 +74,7 @@ from cp.resources.headers import HOST, header_name, header_value
 from cp.resources.kinds import DocumentMeta, Kind, LegacyConf, LegacyShape, LegacySide
 from cp.resources.legacy.nulls import without_nulls
 from cp.resources.legacy.selectors import ConnectionPolicy, matched_tags, of_callers
-from cp.resources.schema import Schema, only_set_name
+from cp.resources.schema import Schema, SensitiveMap, SensitiveText, only_set_name
 
 
 class LegacySplit(Schema, frozen=True):
@@ -113,7 +113,7 @@ class StringMatch(Schema, frozen=True):
 class HttpMatch(Schema, frozen=True):
     method: StringMatch | None = None
     path: StringMatch | None = None
-    headers: dict[str, StringMatch] | None = None
+    headers: SensitiveMap[StringMatch] | None = None
 
 
 class RegexReplace(Schema, frozen=True):
@@ -122,7 +122,7 @@ class RegexReplace(Schema, frozen=True):
 
 
 class ModifyPath(Schema, frozen=True):
-    rewrite_prefix: str | None = None
+    rewrite_prefix: SensitiveText | None = None
     regex: RegexReplace | None = None
 
 
@@ -133,7 +133,7 @@ class ModifyHost(Schema, frozen=True):
 
 class AddHeader(Schema, frozen=True):
     name: str = ""
-    value: str = ""
+    value: SensitiveText = ""
     append: bool | None = None
 
 

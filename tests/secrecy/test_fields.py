@@ -1,0 +1,70 @@
+"""Every field for a text, of every kind: it is hidden and encrypted, or it is listed as one that is shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cp.model.document import Document
+from cp.model.names import Key
+from cp.policies import discover, kinds
+from cp.resources.kinds import Kind
+from cp.resources.parse import parse
+from cp.resources.redaction import has_secrets, placeholders, redacted
+from tests.secrecy.fields import TextField, text_fields
+from tests.secrecy.markers import CORE, markers_in
+from tests.store.secrets import NEW, codec
+
+KINDS = kinds(discover())
+FIELDS = [field for kind in KINDS.values() for field in text_fields(kind)]
+SECRET = [field for field in FIELDS if field.is_secret]
+SHOWN = Path(__file__).with_name("shown_fields.txt")
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
+def test_secret_fields_are_hidden(kind: Kind) -> None:
+    for field in (field for field in SECRET if field.kind is kind):
+        data = field.document(CORE)
+        shown = redacted(kind, data)
+
+        assert not markers_in(str(shown).encode()), field.path
+        assert has_secrets(kind, data), field.path
+        assert not has_secrets(kind, shown), field.path
+        assert list(placeholders(kind, shown)), field.path
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
+def test_no_violation_quotes_a_secret(kind: Kind) -> None:
+    for field in (field for field in SECRET if field.kind is kind):
+        parsed = parse(_document(field), KINDS)
+
+        assert not markers_in(str([*parsed.findings()]).encode()), field.path
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
+def test_secret_fields_are_encrypted(kind: Kind) -> None:
+    documents = codec(NEW)
+    for field in (field for field in SECRET if field.kind is kind and kind.name != "Rollout"):
+        document = _document(field)
+
+        assert kind.name in documents.types
+        assert not markers_in(documents.encode(document.key, document.data).encode()), field.path
+
+
+def test_shown_fields_are_listed() -> None:
+    """A new field for a text has to be given a type of `cp.resources.schema`, or a line in the file."""
+    shown = sorted({f"{field.kind.name} {field.path}" for field in FIELDS if not field.is_secret})
+
+    assert SHOWN.read_text().splitlines() == shown
+
+
+def test_shown_fields_stay_readable() -> None:
+    for field in FIELDS:
+        if not field.is_secret:
+            data = field.document(CORE)
+            assert redacted(field.kind, data) == data, field.path
+
+
+def _document(field: TextField) -> Document:
+    return Document(Key(field.kind.name, "default", "one"), field.document(CORE))
