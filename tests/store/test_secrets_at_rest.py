@@ -756,7 +756,7 @@ def test_upgrade_reports_keys_in_patches(path: Path) -> None:
         await earlier.close()
         query(path, "UPDATE secrets_at_rest SET plain = 0")
         query(path, "DELETE FROM migrations WHERE number > 6")
-        query(path, "PRAGMA user_version = 6")
+        query(path, "PRAGMA user_version = 7")
         async with secret_store(path, NEW) as store:
             assert await codes(store) == ["secrets-in-plain-text"]
             assert exposed(path, range(1, 3)) == {1, 2}
