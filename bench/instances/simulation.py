@@ -27,7 +27,7 @@ from bench.instances.events import Clock, News, Process, Processors, Program, Qu
 from cp.serving.instances.fleet import EVERY
 from cp.serving.reconcile import Pace
 from cp.store.postgres.address import CONNECTIONS
-from cp.store.postgres.writing import MOST
+from cp.store.postgres.rows import MOST_TOGETHER
 
 STATEMENTS: Final = 5
 """Round trips of a transaction that writes: it begins, locks, reads, writes and commits."""
@@ -292,7 +292,7 @@ class Plane:
             edition = self._arrivals.edition
             if not self._waiting:
                 yield self._arrivals.after(edition)
-            together = [self._waiting.popleft() for _ in range(min(MOST, len(self._waiting)))]
+            together = [self._waiting.popleft() for _ in range(min(MOST_TOGETHER, len(self._waiting)))]
             if together:
                 yield from self._transaction(together)
 

@@ -755,7 +755,7 @@ def test_upgrade_reports_keys_in_patches(path: Path) -> None:
         await earlier.write(patch_with_key("a", 2))
         await earlier.close()
         query(path, "UPDATE secrets_at_rest SET plain = 0")
-        query(path, "DELETE FROM migrations WHERE number > 6")
+        query(path, "DELETE FROM migrations WHERE number > 7")
         query(path, "PRAGMA user_version = 7")
         async with secret_store(path, NEW) as store:
             assert await codes(store) == ["secrets-in-plain-text"]
