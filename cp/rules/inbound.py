@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 from typing import Any, Final, TypeAlias
 
 from cp.model.canonical import canonical_json
@@ -82,13 +83,13 @@ class InboundRules:
         So many of them that this would take long are not put together: the most specific holds, over what is for all.
         """
         general = self.for_all.items if self.for_all is not None else ()
-        overlaps = _overlaps(rules)
-        if len(overlaps) * len(rules) > _MOST_STEPS:
+        conditions = _conditions(rules)
+        if prod(map(len, conditions.values())) * len(rules) > _MOST_STEPS:
             yield from (ClientsConf(rule.match or {}, self._cache.combine((*general, rule.item))) for rule in rules)
             return
         widest_first = sorted(rules, key=lambda rule: _narrowness(rule.match or {}))
         items_of: dict[bytes, tuple[Match, tuple[PolicyItem, ...]]] = {}
-        for match in sorted(overlaps, key=_narrowness):
+        for match in sorted(_overlaps(conditions), key=_narrowness):
             met = tuple(rule.item for rule in widest_first if includes(rule.match or {}, match))
             fallback = next((items for other, items in reversed(items_of.values()) if includes(other, match)), ())
             if met != fallback:
@@ -97,10 +98,14 @@ class InboundRules:
             yield ClientsConf(match, self._cache.combine((*general, *met)))
 
 
-def _overlaps(rules: Iterable[InboundRule]) -> list[Match]:
-    """The matches of rules, and those that are met by whoever meets several of them."""
+def _conditions(rules: Iterable[InboundRule]) -> Mapping[str, Sequence[Mapping[str, Any] | None]]:
+    """The different conditions of rules, and that there is none."""
     matches = [rule.match or {} for rule in rules]
-    conditions = {name: [*_distinct(matches, name), None] for name in ("spiffeID", "sni")}
+    return {name: [*_distinct(matches, name), None] for name in ("spiffeID", "sni")}
+
+
+def _overlaps(conditions: Mapping[str, Sequence[Mapping[str, Any] | None]]) -> list[Match]:
+    """The matches of rules, and those that are met by clients that meet several of them."""
     pairs = product(conditions["spiffeID"], conditions["sni"])
     combined = ({"spiffeID": spiffe, "sni": sni} for spiffe, sni in pairs)
     return [{name: value for name, value in match.items() if value} for match in combined if any(match.values())]
