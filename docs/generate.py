@@ -24,6 +24,7 @@ from cp.model.source import read_documents
 from cp.monitoring.files import PAGES, files
 from cp.policies import discover, kinds
 from cp.resources.capabilities import MISSING, ONLY_WITH_MTLS, MissingCapability
+from cp.resources.limits import LIMITS, MOST_ENTRIES, MOST_KEYS, PRODUCTS
 from cp.resources.world import World
 from cp.settings import table
 
@@ -80,6 +81,24 @@ def findings() -> Iterator[str]:
         yield from _example(code)
 
 
+def products() -> Iterator[str]:
+    """A table of every limit of a product."""
+    yield "| The product | The most | Over the limit | The fix |"
+    yield "|---|---|---|---|"
+    for limit in PRODUCTS:
+        yield f"| {limit.product} | {limit.most:,} {limit.unit} | {limit.outcome} | {limit.hint} |"
+
+
+def lists() -> Iterator[str]:
+    """A table of every list with a limit of its own."""
+    yield "| Kind | List | The most entries |"
+    yield "|---|---|---|"
+    yield f"| every kind | every other list | {MOST_ENTRIES:,} |"
+    yield f"| every kind | every map, such as tags or labels | {MOST_KEYS:,} |"
+    for kind, paths in LIMITS.items():
+        yield from (f"| {kind} | `{path}` | {most:,} |" for path, most in paths.items())
+
+
 def not_enforced() -> Iterator[str]:
     """For each missing capability, what is understood and has no effect."""
     for capability in dict.fromkeys(row.capability for row in MISSING):
@@ -133,6 +152,8 @@ SECTIONS: Final[Mapping[str, Callable[[], Iterator[str]]]] = {
     "commands": commands,
     "answers": answers,
     "findings": findings,
+    "products": products,
+    "lists": lists,
     "not_enforced": not_enforced,
     "only_with_mtls": only_with_mtls,
     "powers": powers,

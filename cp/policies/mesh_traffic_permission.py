@@ -51,6 +51,7 @@ from cp.policies import ClientRule, ClientVerdict, Policy, Verdict, in_spec
 from cp.resources import deprecated
 from cp.resources.checks import absent, unwanted
 from cp.resources.kinds import DocumentMeta, Kind, PolicyShape
+from cp.resources.limits import CONDITIONS_OF_PERMISSIONS
 from cp.resources.matches import client_match
 from cp.resources.schema import Schema
 from cp.resources.spec import ClientMatch, PolicySpec, SpecItem, SpecRule
@@ -151,6 +152,7 @@ class MeshTrafficPermission(Policy[Conf]):
         """Write the filters before all others: who may not call shall not use up a limit, nor be given a fault."""
         if not draft.over_tls:
             return
+        CONDITIONS_OF_PERMISSIONS.check(_conditions(rules))
         tables = {verdict: PolicyTable() for verdict in Verdict}
         mesh = draft.site.mesh if isinstance(draft.site, Inbound) else ""
         for index, verdict in self.verdicts(rules):
@@ -188,6 +190,18 @@ def _of_action(rule: ClientRule[Conf], stronger: Sequence[ClientRule[Conf]]) -> 
         outranking = [other.match for other in stronger if verdict not in _OF_ACTION[other.conf.action or ""]]
         if not any(_tags(other).items() <= _tags(rule.match).items() for other in outranking):
             yield ClientVerdict(verdict, rule.match, "action", tuple(outranking))
+
+
+def _conditions(rules: Sequence[ClientRule[Conf]]) -> int:
+    """The conditions of all rules by tags at the most: each has one for each stronger rule with another verdict."""
+    conditions, without = 0, dict.fromkeys(Verdict, 0)
+    for rule in rules:
+        if rule.conf.action is not None:
+            verdicts = _OF_ACTION[rule.conf.action]
+            conditions += sum(without[verdict] for verdict in verdicts)
+            for verdict in without.keys() - set(verdicts):
+                without[verdict] += 1
+    return conditions
 
 
 def _tags(client: Mapping[str, Any]) -> Mapping[str, str]:

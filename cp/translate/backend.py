@@ -10,6 +10,7 @@ from cp.model.failure import failure
 from cp.model.names import Destination
 from cp.policies import Policies
 from cp.resources.caller import Caller
+from cp.resources.limits import Room
 from cp.resources.schema import decode
 from cp.resources.world import World
 from cp.translate.dependencies import names_in, names_of
@@ -48,6 +49,13 @@ class BackendResult:
     depends_on: frozenset[Name]
     """The names of everything that it depends on, whether or not there is such a resource (record 0054)."""
 
+    size: int = 0
+    """The estimated bytes that it takes of the room for backends; 0 if it is left out."""
+
+    @property
+    def is_over_limit(self) -> bool:
+        return any(fragment.is_over_limit for fragment in self.fragments)
+
 
 class BackendStage:
     """From the rules of a class to the backends that its outbounds use."""
@@ -59,12 +67,14 @@ class BackendStage:
         self._cluster_writers = ConfWriters(policies, ("cluster", "finish"))
         self._endpoints_writers = ConfWriters(policies, ("endpoints",))
 
-    def result(self, world: World, mesh: str, rules: Rules, key: BackendKey, caller: Caller) -> BackendResult:
+    def result(  # noqa: PLR0913  # all on which it depends
+        self, world: World, mesh: str, rules: Rules, key: BackendKey, caller: Caller, *, room: Room
+    ) -> BackendResult:
         """One backend. Without it, what is sent there is answered with 503."""
         destination, mark = reached(key), mark_of(key)
         part = f"the cluster of {destination.service}"
         try:
-            result = self._result(world, mesh, rules, destination, caller, mark=mark)
+            result = self._result(world, mesh, rules, destination, caller, room=room, mark=mark)
         except Exception as error:  # noqa: BLE001  # whatever it is, all other backends are served
             fragment = Fragment((), failure=failure(error, part))
             result = BackendResult(destination, {}, (NO_TASK,), (fragment,), names_of(destination))
@@ -89,16 +99,25 @@ class BackendStage:
         return cluster, Task(arranged, confs, is_grpc=caller.is_grpc)
 
     def _result(  # noqa: PLR0913  # all on which it depends
-        self, world: World, mesh: str, rules: Rules, destination: Destination, caller: Caller, *, mark: str
+        self,
+        world: World,
+        mesh: str,
+        rules: Rules,
+        destination: Destination,
+        caller: Caller,
+        *,
+        room: Room,
+        mark: str,
     ) -> BackendResult:
         of_caller = at_listener if caller.is_gateway else of_destination
         outside = outside_of(world, mesh, destination, caller.withheld)
         called = CalledService(destination, protocol_of(world, mesh, destination), outside is not None)
         effective = of_caller(self._defaults, rules, called)
         tasks = self.tasks(world, mesh, destination, effective, caller, mark=mark)
+        size = self._fragments.take(room, *tasks)
         names = names_of(destination) | names_in(effective)
         names = names if outside is None else names | outside.names
-        return BackendResult(destination, effective, tasks, tuple(map(self._fragments.get, tasks)), names)
+        return BackendResult(destination, effective, tasks, tuple(map(self._fragments.get, tasks)), names, size)
 
     def _arranged(self, endpoints: Endpoints, effective: Effective, caller: Caller) -> Endpoints:
         for policy in self._arranging:

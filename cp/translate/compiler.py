@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
 
-from cp.model.failure import WHOLE, Failure, made_or_failure
+from cp.model.failure import WHOLE, Failure, joined, made_or_failure
 from cp.model.memo import IdentityDict
 from cp.model.names import Key
 from cp.policies import Policies, Policy
 from cp.resources.caller import Caller
+from cp.resources.limits import BYTES_OF_INBOUNDS, Room
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.rules.legacy import LegacyDecisions, LegacyOfCalls, failures_of_decisions
@@ -240,7 +241,7 @@ class Compiler:
             and before.inbound_policies is policies
             and before.legacy_policies == legacy
             and before.capture == capture
-            and not before.own_failures
+            and all(failure.is_limit for failure in before.own_failures)
             and backend_refs.same(before.proxy_class.world, world, mesh)
         ):
             # `replace` takes several times as long, and this is done for every proxy.
@@ -251,15 +252,15 @@ class Compiler:
             results, sidecar, captured = _with_last_good(before, results, sidecar, captured)
         fragments = [result.fragment for result in (*results, sidecar, captured) if result is not None]
         own = results, sidecar, captured, SnapshotPart(resources_of(fragments))
-        return CompiledProxy(dataplane, proxy_class, tls, *own, policies, legacy, trust, failures_of(fragments))
+        return CompiledProxy(dataplane, proxy_class, tls, *own, policies, legacy, trust, joined(failures_of(fragments)))
 
     def _own_results(
         self, world: World, dataplane: Resource, tls: InboundTls | None, capture: Capture | None
     ) -> _OwnResults:
         """What only this proxy has, worked out anew."""
-        mesh, rules = dataplane.mesh, rules_of(world, dataplane)
+        mesh, rules, room = dataplane.mesh, rules_of(world, dataplane), Room(BYTES_OF_INBOUNDS)
         results = tuple(
-            self._translator.inbounds.result(world, mesh, rules, index, secured(inbound, tls))
+            self._translator.inbounds.result(world, mesh, rules, index, secured(inbound, tls), room=room)
             for index, inbound in inbounds(dataplane)
         )
         sidecar = self._translator.sidecars.result(world, rules, dataplane)

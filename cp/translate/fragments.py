@@ -6,7 +6,7 @@ policy. So no part of the key can be forgotten, and proxies with equal tasks sha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 from weakref import WeakValueDictionary
@@ -15,8 +15,9 @@ import msgspec
 from envoy.config.listener.v3.listener_pb2 import Listener
 
 from cp.model.canonical import canonical_json
-from cp.model.failure import Failure, failure
+from cp.model.failure import Failure, OverLimit, failure
 from cp.policies import ClientRule, Policies, Policy
+from cp.resources.limits import Room
 from cp.resources.schema import decode
 from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, ROUTES, RUNTIME, SECRET, PackedResource
 from generators.build.clusters import backend_cluster, local_cluster
@@ -25,7 +26,7 @@ from generators.build.listeners import beside_tls, inbound_listener, permissive
 from generators.build.sites import ListenerSite, listener_draft, without_drafts
 from generators.drafts import Built, ClusterDraft, EndpointsDraft, Finished, ListenerDraft, SidecarDraft, Site
 from generators.grpc import for_grpc
-from generators.proxy import Backend, Endpoints, Inbound, Outbound, Sidecar
+from generators.proxy import Backend, Endpoints, Inbound, Outbound, Route, Sidecar
 
 Confs: TypeAlias = tuple[tuple[str, bytes], ...]
 """The effective conf of each policy that has one: its kind, and the conf as canonical JSON."""
@@ -73,19 +74,27 @@ class Fragment:
         return self.failure is None
 
     @property
+    def is_over_limit(self) -> bool:
+        """True if it is left out because documents exceed a limit: no earlier fragment takes its place."""
+        return self.failure is not None and self.failure.is_limit
+
+    @property
     def is_servable(self) -> bool:
         """Whether it was made for its task, now or earlier, and is not only the placeholder of a failure."""
         return self.failure is None or self.failure.is_kept
 
     def in_place_of(self, failed: Fragment) -> Fragment:
         """This fragment, to be served for as long as its successor cannot be made."""
-        if failed.failure is None or not self.resources:
+        if failed.failure is None or failed.failure.is_limit or not self.resources:
             return failed
         why = failed.failure.keeping()
         return self if why == self.failure else Fragment(self.resources, self.problems, self.used, why)
 
 
 NO_FRAGMENT: Final = Fragment(())
+
+_OF_ENTRY: Final = 100
+"""The bytes of a row, a filter, a backend of a row, an endpoint or a name that a certificate may have."""
 
 
 def failures_of(fragments: Iterable[Fragment]) -> tuple[Failure, ...]:
@@ -141,6 +150,7 @@ class FragmentCache:
 
     def __init__(self, policies: Policies) -> None:
         self._policies = policies
+        self._of_rows = frozenset(policy.kind.name for policy in policies if type(policy).route is not Policy.route)
         self._kept: WeakValueDictionary[Task, Fragment] = WeakValueDictionary()
         self.built = 0
         self.reused = 0
@@ -155,8 +165,48 @@ class FragmentCache:
             self.reused += 1
         return fragment
 
+    def take(self, room: Room, *tasks: Task) -> int:
+        """Take the room for the fragments of some tasks, and return its size. Raises `OverLimit`."""
+        size = sum(map(self._size, tasks))
+        try:
+            room.take(size)
+        except OverLimit as over:
+            sizes = ((len(conf), kind) for task in tasks for kind, conf in _all_confs(task))
+            over.kind = max(sizes, default=(0, ""))[1]
+            raise
+        return size
+
+    def _size(self, task: Task) -> int:
+        """The bytes that a fragment has at least, estimated from its task, before anything of it is built."""
+        rows = getattr(task.site, "routes", ())
+        times = max(1, len(rows))
+        of_confs = sum(len(conf) * (times if kind in self._of_rows else 1) for kind, conf in task.confs)
+        of_routes = sum(len(conf) for _, confs in task.routes for _, conf in confs)
+        of_clients = sum(len(conf) for _, conf in _confs_of_clients(task))
+        return of_confs + of_routes + of_clients + _size_of_site(task.site, rows)
+
     def __len__(self) -> int:
         return len(self._kept)
+
+
+def _all_confs(task: Task) -> Iterator[tuple[str, bytes]]:
+    yield from task.confs
+    yield from (conf for _, confs in task.routes for conf in confs)
+    yield from _confs_of_clients(task)
+
+
+def _confs_of_clients(task: Task) -> Iterator[tuple[str, bytes]]:
+    """The kind of each policy for clients, with all that it says of them."""
+    for kind, clients in task.clients:
+        yield kind, b"".join(text for match, conf, _ in clients for text in (match, conf))
+
+
+def _size_of_site(site: Site, rows: Sequence[Route]) -> int:
+    entries = sum(1 + len(row.splits) + len(row.filters) for row in rows)
+    endpoints = site.external if isinstance(site, Backend) else site.endpoints if isinstance(site, Endpoints) else ()
+    tags = sum(len(name) + len(value) for endpoint in endpoints for name, value in endpoint.tags)
+    names = site.mesh_tls.names if isinstance(site, Backend) and site.mesh_tls is not None else ()
+    return _OF_ENTRY * (entries + len(endpoints) + len(names)) + tags
 
 
 class _PolicyAtWork:

@@ -12,6 +12,7 @@ from cp.model.canonical import canonical_json
 from cp.model.failure import failure
 from cp.model.names import kri
 from cp.policies import Policies, Policy
+from cp.resources.limits import Room
 from cp.resources.schema import decode
 from cp.resources.world import World
 from cp.rules import CombinedConf, PolicyItem, PolicyRules, TagCondition, includes
@@ -79,17 +80,21 @@ class InboundStage:
         self._judging = frozenset(policy.kind.name for policy in policies if policy.judges_every_client)
         self._writers = ConfWriters(policies, ("cluster", "listener", "route", "finish"))
 
-    def result(self, world: World, mesh: str, rules: Rules, index: int, inbound: Inbound) -> InboundResult:
+    def result(  # noqa: PLR0913  # all on which it depends
+        self, world: World, mesh: str, rules: Rules, index: int, inbound: Inbound, *, room: Room
+    ) -> InboundResult:
         """One inbound. Without it nobody is let in: what should be checked of clients is not known."""
         part = f"inbound {inbound.port}"
         try:
-            result = self._result(world, mesh, rules, index, inbound)
+            result = self._result(world, mesh, rules, index, inbound, room=room)
         except Exception as error:  # noqa: BLE001  # whatever it is, all other inbounds are served
             guard = NO_GUARD if inbound.tls is None else None
             result = InboundResult(inbound, {}, Task(inbound), Fragment((), failure=failure(error, part)), guard)
         return replace(result, fragment=with_cause(result.fragment, part, rules, result.effective))
 
-    def _result(self, world: World, mesh: str, rules: Rules, index: int, inbound: Inbound) -> InboundResult:
+    def _result(  # noqa: PLR0913  # all on which it depends
+        self, world: World, mesh: str, rules: Rules, index: int, inbound: Inbound, *, room: Room
+    ) -> InboundResult:
         effective = of_inbound(self._defaults, rules, index)
         inbound = secured_by(self._securing, inbound, effective)
         has_tls = inbound.tls is not None
@@ -101,6 +106,7 @@ class InboundStage:
         of_clients = (*of_legacy, *_client_confs(world, mesh, heeded, index, differing))
         clients = self._asked(of_clients, has_tls=has_tls)
         task = Task(inbound, self._writers.confs(world, mesh, effective), clients=clients)
+        self._fragments.take(room, task)
         guard = InboundGuard.of(inbound, clients, self._judging)
         of_each = {**self._legacy_by_client(legacy), **by_client}
         return InboundResult(inbound, effective, task, self._fragments.get(task), guard, of_each, legacy)
@@ -181,7 +187,7 @@ def _legacy_confs(
 
 def _one_of(matches: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     """The clients who meet one of several conditions, each asked once."""
-    distinct = [match for index, match in enumerate(matches) if match not in matches[:index]]
+    distinct = list({canonical_json(match): match for match in matches}.values())
     return {} if {} in distinct else distinct[0] if len(distinct) == 1 else {"any": distinct}
 
 

@@ -15,6 +15,7 @@ from cp.model.failure import Failure, failure
 from cp.model.names import Destination
 from cp.policies import Policies
 from cp.resources.caller import Caller
+from cp.resources.limits import Room
 from cp.resources.world import World
 from cp.rules import RouteRule, routes
 from cp.rules.merging import MergedConf
@@ -67,6 +68,9 @@ class OutboundResult:
     A name is in here whether or not there is such a resource (record 0054).
     """
 
+    size: int = 0
+    """The estimated bytes that it takes of the room for outbounds; 0 if it is left out."""
+
 
 class OutboundStage:
     """From the rules of a class to its outbounds."""
@@ -77,14 +81,16 @@ class OutboundStage:
         self._defaults = defaults(policies, "outbound_default")
         self._writers = ConfWriters(policies, ("listener", "route", "finish"))
 
-    def result(self, world: World, mesh: str, rules: Rules, address: OutboundAddress, caller: Caller) -> OutboundResult:
+    def result(  # noqa: PLR0913  # all on which it depends
+        self, world: World, mesh: str, rules: Rules, address: OutboundAddress, caller: Caller, *, room: Room
+    ) -> OutboundResult:
         """One outbound. After a fault of ours it answers HTTP with 500 and the reason, and closes TCP connections.
 
         A gRPC client gets no reason: it cannot have a route that answers by itself.
         """
         part = f"the listener of {address.destination.service}"
         try:
-            result = self._result(world, mesh, rules, address, caller)
+            result = self._result(world, mesh, rules, address, caller, room=room)
         except Exception as error:  # noqa: BLE001  # whatever it is, all other outbounds are served
             result = _without_routes(address, failure(error, part))
         cause = result.fragment.failure
@@ -110,8 +116,8 @@ class OutboundStage:
         confs = self._writers.confs(world, mesh, whole)
         return Task(outbound, confs, self._route_confs(world, mesh, confs, of_routes), is_grpc=is_grpc)
 
-    def _result(
-        self, world: World, mesh: str, rules: Rules, address: OutboundAddress, caller: Caller
+    def _result(  # noqa: PLR0913  # all on which it depends
+        self, world: World, mesh: str, rules: Rules, address: OutboundAddress, caller: Caller, *, room: Room
     ) -> OutboundResult:
         destination = address.destination
         resolver = BackendResolver(world, mesh, destination, caller.withheld)
@@ -128,6 +134,7 @@ class OutboundStage:
             for name, rule in resolver.route_rules.items()
         }
         task = self.task(world, mesh, outbound, effective, of_routes, is_grpc=caller.is_grpc)
+        size = self._fragments.take(room, task)
         own_names = {*names_of(destination), *_names_of_routes(resolver), *resolver.names_referred_to}
         is_callable = bool(outbound.names) or not caller.is_grpc  # a gRPC client calls names, not addresses
         return OutboundResult(
@@ -140,6 +147,7 @@ class OutboundStage:
             fragment=self._fragments.get(task),
             uses=tuple(resolver.used) if is_callable else (),
             depends_on=names_in(effective, *of_routes.values()).union(own_names),
+            size=size,
         )
 
     def _protocol(self, world: World, mesh: str, rules: Rules, resolver: BackendResolver) -> Protocol:

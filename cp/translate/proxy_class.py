@@ -15,9 +15,10 @@ from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 
 from cp.model.dependency import EVERYTHING, ChangeScope
-from cp.model.failure import Failure
+from cp.model.failure import Failure, joined
 from cp.model.names import Destination
 from cp.resources.caller import Caller
+from cp.resources.limits import BYTES_OF_BACKENDS, BYTES_OF_OUTBOUNDS, Room
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.rules.legacy.rules import scope_of_legacy
@@ -80,6 +81,24 @@ class ProxyClass:
     gateway: GatewayResult | None = None
     """What a builtin gateway is served at its ports; None for other proxies. Each gateway is a class of its own."""
 
+    @property
+    def is_over_limit(self) -> bool:
+        """True if outbounds or backends are left out because documents exceed a limit."""
+        return any(failure.is_limit for failure in self.failures)
+
+
+class ClassRooms:
+    """The room for outbounds and backends that is not taken.
+
+    The results of an earlier class count as well, so there can be less room than there is, and never more.
+    """
+
+    def __init__(self, before: ProxyClass | None = None) -> None:
+        outbounds = () if before is None else before.outbounds.values()
+        backends = () if before is None else before.backends.values()
+        self.outbounds = Room(BYTES_OF_OUTBOUNDS, sum(outbound.size for outbound in outbounds))
+        self.backends = Room(BYTES_OF_BACKENDS, sum(backend.size for backend in backends))
+
 
 @dataclass(frozen=True, slots=True)
 class ClassBuilder:
@@ -95,12 +114,19 @@ class ClassBuilder:
     clusters: Mapping[str, ClusterRules] = field(default_factory=dict)
     """What holds for the clusters of a builtin gateway, by what their names end with."""
 
+    rooms: ClassRooms = field(default_factory=ClassRooms)
+    """The room that outbounds and backends take in their order."""
+
     def build(self, addresses: tuple[OutboundAddress, ...], before: ProxyClass | None) -> ProxyClass:
         """The class, with everything of `before`, the class that the proxy had, that no change concerns."""
         if before is not None and before.caller == self.caller and before.gateway is None:
             scope = self._scope(before)
-            if not scope.everything:
-                return self._renewed(before, addresses, scope)
+            if not scope.everything and not before.is_over_limit:
+                after = replace(self, rooms=ClassRooms(before))
+                renewed = after._renewed(before, addresses, scope)  # noqa: SLF001  # it is of this class
+                if not renewed.is_over_limit:
+                    return renewed
+        # Which parts exceed a limit depends on all outbounds in their order.
         return self._anew(addresses, before)
 
     def build_gateway(self, dataplane: Resource, before: ProxyClass | None) -> ProxyClass:
@@ -116,10 +142,12 @@ class ClassBuilder:
     def of_gateway(self, gateway: GatewayResult, before: ProxyClass | None, referred: ChangeScope) -> ProxyClass:
         """The class of a gateway that is served this. `referred`: what has changed of all that it refers to."""
         if before is None or before.caller != self.caller or before.gateway is None:
-            backends = {key: self._backend(key, before) for key in gateway.uses}
-            return self._gateway_class(gateway, backends, None)
+            return self._gateway_class(gateway, self._every_backend(gateway.uses, before), None)
         scope = referred | self._scope_of_confs(before)
-        backends = dict(self._backends(before, gateway.uses, scope))
+        after = replace(self, rooms=ClassRooms(before))
+        backends = after._backends(before, gateway.uses, scope)  # noqa: SLF001  # it is of this class
+        if any(backend.is_over_limit for backend in (*before.backends.values(), *backends.values())):
+            backends = self._every_backend(gateway.uses, before)
         changed = (*_changed_of_gateway(before.gateway, gateway), *_changed_backends(before, backends))
         return self._gateway_class(gateway, backends, _updated(before.part, changed))
 
@@ -156,7 +184,7 @@ class ClassBuilder:
             backends=backends,
             part=SnapshotPart(resources_of(fragments)) if part is None else part,
             hosts=ClassHosts(None, NO_PART, NO_FRAGMENT),
-            failures=(*gateway.failures_of_routes, *failures_of((*gateway.parts, *fragments))),
+            failures=(*gateway.failures_of_routes, *joined(failures_of((*gateway.parts, *fragments)))),
             gateway=gateway,
         )
 
@@ -168,10 +196,7 @@ class ClassBuilder:
     def _anew(self, addresses: tuple[OutboundAddress, ...], before: ProxyClass | None) -> ProxyClass:
         """Everything is worked out again."""
         outbounds = {address: self._outbound(address, before) for address in addresses}
-        backends: Mapping[BackendKey, BackendResult] = {
-            destination: self._backend(destination, before) for destination in _used(outbounds.values())
-        }
-        return self._class(before, addresses, outbounds, backends)
+        return self._class(before, addresses, outbounds, self._every_backend(_used(outbounds.values()), before))
 
     def _renewed(self, before: ProxyClass, addresses: tuple[OutboundAddress, ...], scope: ChangeScope) -> ProxyClass:
         """Most outbounds are those of before: the tasks of these are not even made, nor hashed to look them up."""
@@ -224,7 +249,7 @@ class ClassBuilder:
             backends=backends,
             part=SnapshotPart(_all_resources(outbounds, backends)) if part is None else part,
             hosts=class_hosts,
-            failures=failures_of((*of_outbounds, *_fragments_of(backends), class_hosts.fragment)),
+            failures=joined(failures_of((*of_outbounds, *_fragments_of(backends), class_hosts.fragment))),
         )
 
     def _hosts(self, addresses: tuple[OutboundAddress, ...], before: ClassHosts | None) -> ClassHosts:
@@ -241,19 +266,29 @@ class ClassBuilder:
 
     def _outbound(self, address: OutboundAddress, before: ProxyClass | None) -> OutboundResult:
         """An outbound. One that cannot be made stays as it was, and keeps what it leads to."""
-        outbound = self.translator.outbounds.result(self.world, self.mesh, self.rules, address, self.caller)
+        outbound = self.translator.outbounds.result(
+            self.world, self.mesh, self.rules, address, self.caller, room=self.rooms.outbounds
+        )
         last = None if before is None else before.outbounds.get(address)
-        if outbound.fragment.is_made or last is None or not last.fragment.is_servable:
+        is_settled = outbound.fragment.is_made or outbound.fragment.is_over_limit
+        if is_settled or last is None or not last.fragment.is_servable:
             return outbound
         uses = tuple(dict.fromkeys((*last.uses, *outbound.uses)))
         return replace(outbound, fragment=last.fragment.in_place_of(outbound.fragment), uses=uses)
 
+    def _every_backend(
+        self, keys: Iterable[BackendKey], before: ProxyClass | None
+    ) -> Mapping[BackendKey, BackendResult]:
+        return {key: self._backend(key, before) for key in keys}
+
     def _backend(self, key: BackendKey, before: ProxyClass | None) -> BackendResult:
         """A backend. One that cannot be made stays as it was."""
         rules = self.clusters[mark_of(key)].rules if self.clusters else self.rules
-        backend = self.translator.backends.result(self.world, self.mesh, rules, key, self.caller)
+        room = self.rooms.backends
+        backend = self.translator.backends.result(self.world, self.mesh, rules, key, self.caller, room=room)
         last = None if before is None else before.backends.get(key)
-        if last is None or not failures_of(backend.fragments) or self._would_drop_tls(last):
+        is_settled = backend.is_over_limit or not failures_of(backend.fragments)
+        if last is None or is_settled or self._would_drop_tls(last):
             return backend
         # Its tasks could not be made, or Envoy finds its endpoints by itself now: there is a cluster alone.
         if len(backend.fragments) == 1 < len(last.fragments):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from cp.model.document import Document
 from cp.model.names import Key
-from cp.resources.limits import LIMITS
+from cp.resources.kinds import Kind
+from cp.resources.limits import LIMITS, MOST_ENTRIES, MOST_KEYS, too_many
 from cp.resources.parse import parse
 from tests.resources.reading import every_kind
 
@@ -23,18 +26,55 @@ def with_entries(path: str, count: int) -> dict[str, Any]:
     return found
 
 
-CASES = [(kind, path, most) for kind, limits in LIMITS.items() for path, most in limits.items()]
+OF_ALL = [("MeshTimeout", "spec.to[]", MOST_ENTRIES), ("MeshGateway", "selectors[]", MOST_ENTRIES)]
+CASES = [*OF_ALL, *((kind, path, most) for kind, limits in LIMITS.items() for path, most in limits.items())]
 
 
 @pytest.mark.parametrize(("kind", "path", "most"), CASES, ids=[f"{kind} {path}" for kind, path, _ in CASES])
 def test_a_list_that_is_too_long_is_told_with_what_it_may_have(kind: str, path: str, most: int) -> None:
     def told(count: int) -> list[str]:
         data = {"type": kind, "mesh": "default", "name": "x", **with_entries(path, count)}
-        read = parse(Document(Key(kind, "default", "x"), data), every_kind())
-        return [one.message for one in read.violations if "are the most" in one.message]
+        return [violation.message for violation in too_many(kind, data)]
 
     assert told(most + 1) == [f"has {most + 1} entries, and {most} are the most"]
     assert told(most) == []
+
+
+def test_map_with_too_many_entries_is_invalid() -> None:
+    tags = {f"t{number}": "x" for number in range(MOST_KEYS + 1)}
+    data = {"type": "Dataplane", "networking": {"inbound": [{"port": 1, "tags": tags}]}}
+
+    (violation,) = too_many("Dataplane", data)
+
+    assert str(violation) == "networking.inbound[0].tags: has 201 entries, and 200 are the most; divide it"
+
+
+def test_every_path_of_a_limit_is_in_a_schema() -> None:
+    lists = {(kind.name, path) for kind in every_kind().values() for path in paths_of_lists(kind)}
+
+    assert [(kind, path) for kind, paths in LIMITS.items() for path in paths if (kind, path) not in lists] == []
+
+
+def paths_of_lists(kind: Kind) -> Iterator[str]:
+    root = "" if kind.is_inlined else "spec"
+    yield from lists_in(msgspec.inspect.type_info(kind.schema), root, frozenset())
+
+
+def lists_in(kind: Any, path: str, seen: frozenset[type]) -> Iterator[str]:
+    inspect = msgspec.inspect
+    match kind:
+        case inspect.Metadata():
+            yield from lists_in(kind.type, path, seen)
+        case inspect.UnionType():
+            for choice in kind.types:
+                yield from lists_in(choice, path, seen)
+        case inspect.ListType() | inspect.VarTupleType():
+            yield f"{path}[]"
+            yield from lists_in(kind.item_type, f"{path}[]", seen)
+        case inspect.StructType() if kind.cls not in seen:
+            for field in kind.fields:
+                name = f"{path}.{field.encode_name}" if path else field.encode_name
+                yield from lists_in(field.type, name, seen | {kind.cls})
 
 
 @pytest.mark.parametrize(
@@ -77,7 +117,7 @@ def hostnames(count: int) -> list[str]:
 
 
 def test_hostnames_times_matches_have_an_end() -> None:
-    most = "spec.to: comes to 20200 rows of hostnames and matches, and 20000 are the most; divide it"
+    most = "spec.to: comes to 20200 rows, and 20000 are the most; divide it"
 
     assert of_gateway({"hostnames": hostnames(202), "rules": rules(100)}) == [most]
     assert of_gateway({"rules": rules(100)}, {"hostnames": hostnames(100), "rules": rules(101)}) == [most]

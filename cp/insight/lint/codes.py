@@ -72,6 +72,9 @@ CATALOGUE: Final[Mapping[str, FindingCode]] = MappingProxyType(
         "failed": FindingCode(
             _ERROR, "a fault of koguma: a part of what a proxy gets cannot be made; all else is served"
         ),
+        "over-limit": FindingCode(
+            _ERROR, "documents exceed a limit: the parts that do not fit are left out; all else is served"
+        ),
         "bad-access-file": FindingCode(
             _ERROR, "the file with rights is invalid, and the rights from before it changed stay in force"
         ),

@@ -81,7 +81,8 @@ def without_routes(survey: MeshSurvey) -> Iterator[Finding]:
         by_listener = result.hosts_by_listener()
         for port in result.served.ports:
             for listener in port.listeners:
-                if not any(host.route_rules for host in by_listener.get(listener.index, ())):
+                hosts = by_listener.get(listener.index, ())
+                if not any(host.route_rules or host.fragment.is_over_limit for host in hosts):
                     yield finding_about(gateway, _no_routes(port, listener))
 
 

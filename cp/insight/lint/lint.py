@@ -50,6 +50,7 @@ RULES: Final[tuple[Rule, ...]] = (
     legacy.idle,
     legacy.unasked,
     failed.failed,
+    failed.names,
     clients.too_many,
     targets.targets,
     backends.backends,

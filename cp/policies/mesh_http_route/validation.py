@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
 
 from cp.model.hosts import ANY_HOST
 from cp.model.violation import Violation, at
@@ -36,10 +38,10 @@ from cp.resources.checks import (
 )
 from cp.resources.headers import HOST, HeaderChanges, header_changes, header_match, header_name
 from cp.resources.kinds import DocumentMeta
+from cp.resources.limits import PARTS_OF_ROUTE, ROWS_OF_ROUTE, Limit, parts_of, rows_of
 from cp.resources.targets import GATEWAY, SERVICES, AllowedTargets, target
 
 _LONGEST_QUERY_NAME: Final = 1024
-_MOST_ROWS: Final = 20_000
 
 TARGETS: Final = AllowedTargets(top_system=(GATEWAY,), to=SERVICES, to_gateway=("Mesh",))
 
@@ -57,22 +59,20 @@ def validate(spec: Spec, meta: DocumentMeta) -> Iterator[Violation]:
     yield from TARGETS.violations(spec, meta)
     for index, to in enumerate(spec.to or ()):
         yield from at(f"to[{index}]", _to(to, is_gateway=spec.top.kind == GATEWAY))
-    if spec.top.kind == GATEWAY and (rows := _rows(spec.to or [])) > _MOST_ROWS:
-        yield Violation(
-            "to", f"comes to {rows} rows of hostnames and matches, and {_MOST_ROWS} are the most", "divide it"
-        )
+    yield from _product(ROWS_OF_ROUTE, rows_of, spec.to or [])
+    yield from _product(PARTS_OF_ROUTE, parts_of, spec.to or [])
 
 
-def _rows(items: list[HttpRouteTo]) -> int:
-    """How many rows there are at a listener for every hostname: those of patterns are tried for names within them too.
+def _product(limit: Limit, count: Callable[[Mapping[str, Any]], int], items: list[HttpRouteTo]) -> Iterator[Violation]:
+    """Check what there is at a listener for every hostname: rows of patterns are tried for names within them too.
 
     Each row is configuration of every gateway that gets it, at each change.
     """
-    matches = [sum(len(rule.matches or ()) for rule in to.rules or ()) for to in items]
+    matches = [sum(count(msgspec.to_builtins(rule)) for rule in to.rules or ()) for to in items]
     names = [to.hostnames or [ANY_HOST] for to in items]
     of_patterns = sum(count for count, hosts in zip(matches, names, strict=True) if any("*" in host for host in hosts))
     own = sum(len(hosts) * count for count, hosts in zip(matches, names, strict=True))
-    return own + of_patterns * sum(len(to.hostnames or ()) for to in items)
+    yield from limit.violations("to", own + of_patterns * sum(len(to.hostnames or ()) for to in items))
 
 
 def _to(to: HttpRouteTo, *, is_gateway: bool) -> Iterator[Violation]:

@@ -43,7 +43,6 @@ _NEED_NAME: Final = {
 
 _LONGEST_VALUE: Final = 32_768
 _REPEATED: Final = "it is repeated for everything that matches, in every proxy"
-_MOST_PATCHES: Final = 500
 
 
 @in_spec
@@ -114,9 +113,6 @@ def _patch(change: PatchChange[Any], kind: type[Message]) -> Iterator[Violation]
         yield from _value(change.value, kind)
     elif not patches:
         yield absent("", "changes nothing", "give it `value` or `jsonPatches`")
-    if len(patches) > _MOST_PATCHES:
-        yield Violation("jsonPatches", f"has {len(patches)} entries, and {_MOST_PATCHES} are the most", "divide it")
-        return
     for index, patch in enumerate(patches if change.value is None else ()):
         yield from at(f"jsonPatches[{index}]", _json_patch(patch))
 

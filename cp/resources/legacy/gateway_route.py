@@ -19,6 +19,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal, TypeAlias
 
+import msgspec
+
 from cp.model.hosts import ANY_HOST
 from cp.model.numbers import Integer
 from cp.model.violation import Violation, at
@@ -29,6 +31,7 @@ from cp.resources.kinds import DocumentMeta, Kind, LegacyConf
 from cp.resources.legacy.nulls import without_nulls
 from cp.resources.legacy.selectors import Selector, selectors
 from cp.resources.schema import Number, Schema, SensitiveText
+from cp.resources.limits import PARTS_OF_ROUTE, ROWS_OF_ROUTE, parts_of, rows_of
 from cp.resources.targets import tag
 
 _Data: TypeAlias = Mapping[str, Any]
@@ -152,8 +155,15 @@ def validate(route: MeshGatewayRoute, _meta: DocumentMeta) -> Iterator[Violation
                 yield Violation(f"conf.http.hostnames[{index}]", f"`{name}` is not the name of a host")
         for index, rule in enumerate(conf.http.rules or ()):
             yield from at(f"conf.http.rules[{index}]", _http_rule(rule))
+        yield from _products(conf.http)
     if conf.tcp is not None:
         yield from at("conf.tcp", _tcp(conf.tcp))
+
+
+def _products(route: GatewayHttpRoute) -> Iterator[Violation]:
+    rules, hosts = [msgspec.to_builtins(rule) for rule in route.rules or ()], len(route.hostnames or (ANY_HOST,))
+    yield from ROWS_OF_ROUTE.violations("conf.http", hosts * sum(map(rows_of, rules)))
+    yield from PARTS_OF_ROUTE.violations("conf.http", hosts * sum(map(parts_of, rules)))
 
 
 def _tcp(route: GatewayTcpRoute) -> Iterator[Violation]:

@@ -50,6 +50,7 @@ class HostBuilder:
         own_confs = tuple(self._own_confs(of_routes, confs))
         is_http = self.port.is_http
         task = Task(host_site(self.port, self.basis, routes), confs, own_confs) if is_http else NO_TASK
+        size = self.proxy.fragments.take(self.proxy.room, task)
         all_confs = chained(confs, *(of_row for _, of_row in own_confs))
         return HostResult(
             port=self.port,
@@ -70,6 +71,7 @@ class HostBuilder:
                 backends.names_referred_to, *map(names_of, backends.used), _names_of(rule for _, _, rule in rows)
             ),
             basis=self.basis,
+            size=size,
         )
 
     def _rows(self, backends: GatewayBackends) -> Iterator[_Row]:

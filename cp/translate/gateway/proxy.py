@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from cp.model.remembered import remembered
 from cp.resources.caller import Caller
+from cp.resources.limits import BYTES_OF_GATEWAY, Room
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.translate.effective import ConfWriters, Effective, Rules
@@ -31,6 +32,8 @@ class GatewayProxy:
     rules: Rules
     caller: Caller
     earlier: Earlier | None
+    room: Room = field(default_factory=lambda: Room(BYTES_OF_GATEWAY))
+    """The room that its hostnames take in their order."""
 
     @property
     def before(self) -> GatewayResult:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, TypeAlias
 
 from cp.model.dependency import ChangeScope, Name
-from cp.model.failure import Failure
+from cp.model.failure import Failure, OverLimit
 from cp.model.hosts import ANY_HOST
 from cp.model.names import Key
 from cp.resources.resource import Resource
@@ -67,6 +67,9 @@ class HostBasis:
     row_mark: str
     """What the names of its rows end with where other listeners of its port have other confs: the listener's name."""
 
+    over: OverLimit | None = None
+    """The limit that its rows exceed: then it answers with 500."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HostResult:
@@ -97,6 +100,9 @@ class HostResult:
     depends_on: frozenset[Name]
     basis: HostBasis
     """Of it the port and the listener are not a part: only what follows from them for the hostname."""
+
+    size: int = 0
+    """The estimated bytes that it takes of the room of its gateway; 0 if it is left out."""
 
     @property
     def key(self) -> HostKey:

@@ -52,7 +52,7 @@ class GatewayStage:
 def _result(proxy: GatewayProxy) -> GatewayResult:
     ports, rules = proxy.served.ports, RulesOfListeners(proxy)
     build_hosts, build_chains, join = HostnamesBuilder(proxy, rules), ChainsBuilder(proxy, rules), JoinBuilder.of(proxy)
-    hosts = {port.port: list(build_hosts.of_port(port)) for port in ports}
+    hosts = build_hosts.of_ports(ports)
     chains = {key: chain for port in ports for key, chain in build_chains.of_port(port, hosts[port.port])}
     tables = {name: table for port in ports for name, table in join.tables(port, hosts[port.port])}
     by_key = {host.key: host for of_port in hosts.values() for host in of_port}

@@ -7,12 +7,14 @@ What is known by its tag alone has the tag for its name, and those that document
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any, Final, TypeAlias
 
 from cp.model.hosts import is_ip
 from cp.model.memo import ByIdentity, Memo
 from cp.resources.checks import is_domain
 from cp.resources.hostname_generator import Template, render
+from cp.resources.limits import NAMES_OF_MESH
 from cp.resources.resource import Resource
 from cp.resources.world import Table, World
 from cp.translate.view.named_addresses import name_of_tag
@@ -43,21 +45,26 @@ def hosts(world: World, mesh: str, listenings: tuple[OutboundAddress, ...]) -> H
     return world.recall(_Hosts, (mesh, ByIdentity(listenings)))
 
 
+def check_names(world: World, mesh: str) -> None:
+    """Raise `OverLimit` if a mesh has more names than are answered."""
+    NAMES_OF_MESH.check(len(world.recall(_Names, mesh)))
+
+
 class _Names(Memo[World, str, _AddressesByName]):
-    """Every name in each mesh."""
+    """Every name in each mesh; of too many of them one more than are answered."""
 
     def basis(self, source: World, key: str) -> tuple[VirtualAddresses, Table]:
         return vips(source, key), source.table("HostnameGenerator")
 
     def work_out(self, source: World, key: str) -> _AddressesByName:
-        return tuple(_named(*self.basis(source, key)))
+        return tuple(islice(_named(*self.basis(source, key)), NAMES_OF_MESH.most + 1))
 
 
 class _Hosts(Memo[World, _HostsKey, Hosts | None]):
     """The names for some outbounds of a mesh."""
 
     def basis(self, source: World, key: _HostsKey) -> _AddressesByName:
-        return source.recall(_Names, key[0])
+        return source.recall(_Names, key[0])[: NAMES_OF_MESH.most]
 
     def work_out(self, source: World, key: _HostsKey) -> Hosts | None:
         return _chosen(self.basis(source, key), key[1].value)

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
-from typing import Final, TypeAlias
+from itertools import chain, islice
+from typing import Final, NamedTuple, TypeAlias
 
 from cp.model.hosts import is_ip
 from cp.model.memo import Memo
@@ -21,6 +21,7 @@ from cp.model.names import Destination, Key
 from cp.resources.checks import is_domain
 from cp.resources.dataplane import SERVICE_TAG
 from cp.resources.legacy import virtual_outbound
+from cp.resources.limits import NAMED_PORTS_OF_MESH
 from cp.resources.resource import Resource
 from cp.resources.world import Table, World
 from cp.rules.legacy.selectors import ANY, Rank, age, best_rank, selectors_of
@@ -51,23 +52,35 @@ def name_of_tag(tag: str) -> str | None:
 
 def named_ports(world: World, mesh: str) -> tuple[NamedPort, ...]:
     """Every port of every name. The same object for as long as none of them changes."""
-    return world.recall(_NamedPorts, mesh)
+    return world.recall(_NamedPorts, mesh).ports
 
 
-class _NamedPorts(Memo[World, str, tuple[NamedPort, ...]]):
+def check_named_ports(world: World, mesh: str) -> None:
+    """Raise `OverLimit` if documents of a mesh give names more ports than are served."""
+    NAMED_PORTS_OF_MESH.check(world.recall(_NamedPorts, mesh).wanted)
+
+
+class _PortsOfMesh(NamedTuple):
+    ports: tuple[NamedPort, ...]
+    wanted: int
+    """The number of ports with those that are left out."""
+
+
+class _NamedPorts(Memo[World, str, _PortsOfMesh]):
     def basis(self, source: World, key: str) -> tuple[Table, Table, tuple[TagSet, ...]]:
         outbounds = source.table(VIRTUAL_OUTBOUND, key)
         tag_sets = source.table("Dataplane", key).derived(_tag_sets) if len(outbounds) else ()
         return source.table(LEGACY_EXTERNAL, key), outbounds, tag_sets
 
-    def work_out(self, source: World, key: str) -> tuple[NamedPort, ...]:
+    def work_out(self, source: World, key: str) -> _PortsOfMesh:
         services, outbounds, tag_sets = self.basis(source, key)
         called = _TagSets(tag_sets), services.derived(_of_services)
         wanted = [*_of_hosts(services), *_of_outbounds(outbounds, called)]
         first: dict[tuple[str, int], NamedPort] = {}
         for port in (*wanted, *_usual(wanted, services)):
             first.setdefault((port.name, port.port), port)
-        return tuple(sorted(first.values(), key=lambda port: (port.name, port.port)))
+        served = islice(first.values(), NAMED_PORTS_OF_MESH.most)
+        return _PortsOfMesh(tuple(sorted(served, key=lambda port: (port.name, port.port))), len(first))
 
 
 def wanted_by(outbound: Resource, world: World) -> tuple[NamedPort, ...]:
