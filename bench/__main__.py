@@ -1,7 +1,8 @@
 """`make bench`: measurements, as ratios of one run. Absolute times waver with the machine.
 
-python -m bench [serving | mtls | rules | reachability | api | store | instances | cli | page] [--quick]
-                [--only delta,sotw] [--proxies N] [--services N] [--sizes 100,300] [--hostnames N] [--simulate FILE]
+python -m bench [serving | mtls | rules | reachability | api | store | instances | isolation | cli | page] [--quick]
+                [--only delta,sotw] [--proxies N] [--services N] [--sizes 100,300] [--hostnames N]
+                [--kinds MeshTimeout,MeshRetry] [--simulate FILE]
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ from typing import Any
 from bench import api, cli, page, reachability, rules, store
 from bench.instances import run as instances
 from bench.instances.stand import Options as InstancesOptions
+from bench.isolation import run as isolation
 from bench.mtls import run as mtls
 from bench.mtls.stand import Size
 from bench.serving import run as serving
 
 _PARTS = "parts of serving and mtls: delta, sotw, growth, gateways"
-SCENARIOS = ("rules", "reachability", "serving", "mtls", "api", "store", "instances", "cli", "page")
+SCENARIOS = ("rules", "reachability", "serving", "mtls", "api", "store", "instances", "isolation", "cli", "page")
 
 
 def main() -> int:
@@ -35,6 +37,7 @@ def main() -> int:
         "api": _api,
         "store": _store,
         "instances": _instances,
+        "isolation": _isolation,
         "cli": _cli,
         "page": _page,
     }
@@ -54,6 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--proxies", type=int, help="how many are served")
     parser.add_argument("--services", type=int, help="how many each of them calls")
     parser.add_argument("--hostnames", type=int, help="how many each gateway has")
+    parser.add_argument("--kinds", help="isolation: the kinds of documents, separated by commas")
     parser.add_argument("--simulate", type=Path, help="instances: a file of --json, to simulate and measure nothing")
     return parser
 
@@ -106,6 +110,11 @@ def _instances(arguments: argparse.Namespace) -> dict[str, Any]:
     given = {name: getattr(arguments, name) for name in ("proxies", "services") if getattr(arguments, name) is not None}
     sizes = tuple(map(int, arguments.sizes.split(","))) if arguments.sizes else options.instances
     return instances.run(replace(options, instances=sizes, **given))
+
+
+def _isolation(arguments: argparse.Namespace) -> dict[str, Any]:
+    kinds = tuple(arguments.kinds.split(",")) if arguments.kinds else isolation.QUICK if arguments.quick else ()
+    return isolation.run(isolation.Options(kinds, edits=3 if arguments.quick else 6))
 
 
 def _page(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -98,8 +98,8 @@ class ControlPlane:
         self.ads_port = int(ready["ads"].rpartition(":")[2])
         self.api = ready["http"]
         self._client = httpx.Client(base_url=self.api, timeout=_WITHIN)
-        self._diagnostics = ready["diagnostics"]
-        while not httpx.get(f"{self._diagnostics}/ready").is_success:
+        self.diagnostics = ready["diagnostics"]
+        while not httpx.get(f"{self.diagnostics}/ready").is_success:
             time.sleep(0.01)
         self.started = time.monotonic() - began
         return self
@@ -164,12 +164,17 @@ class ControlPlane:
         """The peak of memory in MiB since `forget_peak`."""
         return _status(self.pid, "VmHWM") / 1024
 
+    @property
+    def memory(self) -> float:
+        """The memory that it takes now, in MiB."""
+        return _status(self.pid, "VmRSS") / 1024
+
     def forget_peak(self) -> None:
         Path(f"/proc/{self.pid}/clear_refs").write_text("5")
 
     def metrics(self) -> Mapping[str, float]:
         """Every series of every metric."""
-        lines = httpx.get(f"{self._diagnostics}/metrics").text.splitlines()
+        lines = httpx.get(f"{self.diagnostics}/metrics").text.splitlines()
         series = (line.rpartition(" ") for line in lines if not line.startswith("#"))
         return {name: float(value) for name, _, value in series}
 
