@@ -48,8 +48,12 @@ def test_worst_hostnames_and_rules_are_bounded() -> None:
 
 
 def test_promises_of_a_measurement() -> None:
-    held = Isolation("Mesh", "", 1, delivery=(0.1, 0.9), idle=100.0, peak=140.0, health=(0.1,), cpu=1.0)
-    slow = Isolation("Mesh", "", 1, delivery=(0.1, 1.1), idle=100.0, peak=140.0, health=(0.1,), cpu=1.0)
+    held = Isolation(
+        "Mesh", "", 1, delivery=(0.1, 0.9), delivery_cpu=(0.1,), idle=100.0, peak=140.0, health=(0.1,), cpu=1.0
+    )
+    slow = Isolation(
+        "Mesh", "", 1, delivery=(0.1, 1.1), delivery_cpu=(0.1,), idle=100.0, peak=140.0, health=(0.1,), cpu=1.0
+    )
 
     assert (is_held(held), is_held(slow)) == (True, False)
     assert p99([3.0, 1.0, 2.0]) == 3.0

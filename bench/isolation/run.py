@@ -56,7 +56,7 @@ def p99(seconds: Iterable[float]) -> float:
 def _table(results: Iterable[Isolation]) -> Table:
     title = f"p99 below {DELIVERY:g} s, memory below {MEMORY:g} x, health below {HEALTH * 1000:g} ms"
     table = Table(title=title, title_justify="left")
-    for column in ("kind", "what grows", "size", "p99 s", "memory", "health ms", "CPU s", "held"):
+    for column in ("kind", "what grows", "size", "p99 s", "p99 CPU s", "memory", "health ms", "CPU s", "held"):
         table.add_column(column, justify="left" if column in {"kind", "what grows"} else "right")
     for result in results:
         table.add_row(*_row(result))
@@ -69,6 +69,7 @@ def _row(result: Isolation) -> tuple[str, ...]:
         result.grows,
         f"{result.size}",
         f"{p99(result.delivery):.2f}",
+        f"{p99(result.delivery_cpu):.2f}",
         f"{result.memory:.2f}",
         f"{p99(result.health) * 1000:.0f}",
         f"{result.cpu:.1f}",

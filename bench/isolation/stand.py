@@ -34,6 +34,9 @@ class Isolation:
     delivery: tuple[float, ...]
     """For each edit of the other mesh, the time until its last proxy had answered."""
 
+    delivery_cpu: tuple[float, ...]
+    """The processor time of the control plane in each of these times: of what other programs took nothing is in it."""
+
     idle: float
     peak: float
     health: tuple[float, ...]
@@ -90,12 +93,13 @@ def measure(shape: Shape, folder: Path, edits: int) -> Isolation:
         idle, spent = plane.memory, plane.cpu
         plane.forget_peak()
         with Health(plane.diagnostics) as health:
-            delivery = tuple(_deliveries(plane, other, document, edits))
+            deliveries = list(_deliveries(plane, other, document, edits))
         return Isolation(
             kind=shape.kind,
             grows=shape.grows,
             size=size,
-            delivery=delivery,
+            delivery=tuple(taken for taken, _ in deliveries),
+            delivery_cpu=tuple(cpu for _, cpu in deliveries),
             idle=idle,
             peak=plane.peak,
             health=tuple(health.seconds),
@@ -112,18 +116,20 @@ def _connected(stack: ExitStack, plane: ControlPlane, folder: Path, of_mesh: str
     return worker
 
 
-def _deliveries(plane: ControlPlane, other: Worker, document: dict[str, Any], edits: int) -> Iterator[float]:
-    """The times of edits, one a second. The worst document is stored beside the second one."""
+def _deliveries(
+    plane: ControlPlane, other: Worker, document: dict[str, Any], edits: int
+) -> Iterator[tuple[float, float]]:
+    """The times of edits, one a second, and the processor times meanwhile. The worst document comes with the second."""
     storing = threading.Thread(target=_store, args=(plane, document))
     for number in range(edits):
         if number == 1:
             storing.start()
-        began = other.do("begin")["now"]
+        began, spent = other.do("begin")["now"], plane.cpu
         timeout = mesh.route_timeout(f"{number + 2}s")
         plane.put(mesh.path_of(timeout), timeout)
         settled = other.do("settle", wants="answered", least=PROXIES, quiet=0.0, within=_WITHIN)
         taken = max(settled["last"], default=began + _WITHIN) - began
-        yield taken
+        yield taken, plane.cpu - spent
         time.sleep(max(0.0, 1.0 - taken))
     storing.join()
 
