@@ -103,6 +103,18 @@ class ConfDecision:
         fields = self.merged.fields.values()
         return {unit_of(field.winner.origin) for field in fields if _only_winner_sets_value(field, unit_of)}
 
+    def surely_idle(self, unit_of: UnitOf) -> set[Unit]:
+        """The units that set no value which holds. No merge is needed where there are plain values alone.
+
+        Without it, lint merges the policies of a target once for each of them.
+        """
+        shape, fields = self.kind.policy, self.merged.fields.values()
+        is_plain = not self.merged.nulls and not any(isinstance(field.value, Mapping) for field in fields)
+        if not is_plain or shape is None or shape.merge_by_key or shape.group_by is not None:
+            return set()
+        winners = {unit_of(field.winner.origin) for field in fields}
+        return {unit_of(item.origin) for item in self.items} - winners
+
     def merged_without(self, is_removed: IsRemoved) -> MergedConf | None:
         """The conf that would hold without some items; None if there would be none."""
         remaining = (_merged_without(level, is_removed) for level in self.levels)
@@ -291,7 +303,9 @@ def with_effect(decisions: Iterable[Decision], unit_of: UnitOf, checkpoint: Chec
     decisions = list(decisions)
     effective: set[Unit] = set().union(*(decision.surely_effective(unit_of) for decision in decisions))
     for decision in checked(decisions, checkpoint):
-        for unit in checked({unit_of(item.origin) for item in decision.items} - effective, checkpoint):
+        units = {unit_of(item.origin) for item in decision.items} - effective
+        idle = decision.surely_idle(unit_of) if isinstance(decision, ConfDecision) else set()
+        for unit in checked(units - idle, checkpoint):
             if decision.differs_without(lambda item, unit=unit: unit_of(item.origin) == unit):  # type: ignore[misc]
                 effective.add(unit)
     return effective
