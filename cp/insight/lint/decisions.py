@@ -305,8 +305,8 @@ def with_effect(decisions: Iterable[Decision], unit_of: UnitOf, checkpoint: Chec
     for decision in checked(decisions, checkpoint):
         units = {unit_of(item.origin) for item in decision.items} - effective
         idle = decision.surely_idle(unit_of) if isinstance(decision, ConfDecision) else set()
-        for unit in checked(units - idle, checkpoint):
-            if decision.differs_without(lambda item, unit=unit: unit_of(item.origin) == unit):  # type: ignore[misc]
+        for unit in checked(units, checkpoint):
+            if unit not in idle and decision.differs_without(lambda item, unit=unit: unit_of(item.origin) == unit):  # type: ignore[misc]
                 effective.add(unit)
     return effective
 
