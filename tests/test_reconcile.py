@@ -61,8 +61,8 @@ class Rig:
         return _clusters(self.hub, proxy)
 
     @asynccontextmanager
-    async def connected(self, name: str, **metadata: str) -> AsyncIterator[str]:
-        proxy = f"default.{name}"
+    async def connected(self, name: str, mesh: str = "default", **metadata: str) -> AsyncIterator[str]:
+        proxy = f"{mesh}.{name}"
         self.woken[proxy] = 0
 
         def wake() -> None:
@@ -248,8 +248,9 @@ class _Held:
 
     def __init__(self, reconciler: Reconciler) -> None:
         self.has_begun, self.may_end = threading.Event(), threading.Event()
-        self._proxy = reconciler.compiler.proxy
-        reconciler.compiler.proxy = self._held  # type: ignore[method-assign]  # the real one, later
+        compiler = reconciler.lane("default").turns.compiler
+        self._proxy = compiler.proxy
+        compiler.proxy = self._held  # type: ignore[method-assign]  # the real one, later
 
     def _held(self, world: World, dataplane: Resource) -> CompiledProxy:
         self.has_begun.set()
@@ -427,14 +428,14 @@ def test_a_control_plane_that_checks_itself_serves_what_a_full_computation_gives
             await rig.clusters(proxy, bool)
             assert (checked(rig, "same") > 0, checked(rig, "different")) == (True, 0)
 
-            forgetful = rig.reconciler.compiler
+            forgetful = rig.reconciler.lane("default").turns.compiler
             old = forgetful.proxy
             forgetful.proxy = lambda world, dataplane: old(before, before.get(dataplane.key) or dataplane)  # type: ignore[method-assign]
             before = rig.reconciler.world
             await rig.write(dataplane("web", "more"))
             assert await rig.clusters(proxy, lambda names: "more" in names) == {"more", "localhost:80"}
             assert checked(rig, "different") == 1
-            assert rig.reconciler.compiler is not forgetful
+            assert rig.reconciler.lane("default").turns.compiler is not forgetful
 
     run(test, checks_itself=True)
 
@@ -478,7 +479,7 @@ class AwayStore(MemoryStore):
 def test_what_was_written_while_the_store_was_away_is_served_before_it_is_followed() -> None:
     async def test(rig: Rig) -> None:
         assert rig.reconciler.follows
-        async with rig.reconciler._between_turns():
+        async with rig.reconciler._computing:
             rig.store.outage = "the store is away"  # type: ignore[misc]  # of `AwayStore`
             await rig.write(MESH)
             await eventually_on_loop(lambda: rig.reconciler._followed == 1)
@@ -513,7 +514,7 @@ def test_who_reads_everything_anew_follows_when_it_is_served() -> None:
         store._news.publish()
         await eventually_on_loop(lambda: not rig.reconciler.follows)
         assert rig.reconciler.world.revision == 0
-        async with rig.reconciler._between_turns():
+        async with rig.reconciler._computing:
             store.may_be_read.set()
             await eventually_on_loop(lambda: rig.reconciler._followed == 3)
             assert not rig.reconciler.follows
@@ -618,13 +619,14 @@ def test_a_proxy_that_connects_costs_nothing_for_those_that_are_there() -> None:
 def _asked(reconciler: Reconciler) -> list[str]:
     """The proxies that are worked out from here on."""
     asked: list[str] = []
-    proxy = reconciler.compiler.proxy
+    compiler = reconciler.lane("default").turns.compiler
+    proxy = compiler.proxy
 
     def noted(world: World, dataplane: Resource) -> CompiledProxy:
         asked.append(dataplane.name)
         return proxy(world, dataplane)
 
-    reconciler.compiler.proxy = noted  # type: ignore[method-assign]  # the real one, counted
+    compiler.proxy = noted  # type: ignore[method-assign]  # the real one, counted
     return asked
 
 

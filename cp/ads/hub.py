@@ -28,6 +28,7 @@ from cp.ads.session import wire
 from cp.ads.session.messages import Nack
 from cp.ads.session.name_sets import NameSets
 from cp.metrics import Metrics
+from cp.model.names import dataplane_key
 from cp.translate.packing import SHORT
 from cp.translate.snapshot import Snapshot, SnapshotPart
 
@@ -83,6 +84,8 @@ class _HubState:
     watches: list[ProxyWatch] = field(default_factory=list)
     tallies: list[PushTally] = field(default_factory=list)
 
+    late_meshes: dict[str, float] = field(default_factory=dict)  # since when a change waits that is not computed
+
     def newest(self, proxy: str) -> Snapshot | None:
         """What a proxy should have; nothing until that is known.
 
@@ -96,6 +99,14 @@ class _HubState:
 
     def is_in_sync(self, proxy: str) -> bool:
         """The proxy is connected, and has ACKed on each of its streams all that it should have."""
+        return self.late_since(proxy) is None and self.has_acked(proxy)
+
+    def late_since(self, proxy: str) -> float | None:
+        """Since when a change waits that may concern a proxy; None if none does."""
+        return self.late_meshes.get(dataplane_key(proxy).mesh) if self.late_meshes else None
+
+    def has_acked(self, proxy: str) -> bool:
+        """The proxy is connected, and has ACKed on each of its streams all that it was given."""
         snapshot, connections = self.newest(proxy), self.connections.get(proxy)
         if snapshot is None or connections is None:
             return False
@@ -131,7 +142,7 @@ class PublisherSide:
         if proxy in state.connections:  # a proxy that has left misses the changes from now on, so it stays unconfirmed
             state.unconfirmed.discard(proxy)
         # A proxy that is still behind stays so since the first change that it has not ACKed.
-        is_newly_behind = proxy not in state.behind_since or state.is_in_sync(proxy)
+        is_newly_behind = proxy not in state.behind_since or state.has_acked(proxy)
         if is_newly_behind:
             state.behind_since[proxy] = state.clock()
         if changed is not None and (is_newly_behind or proxy not in state.changed_at):
@@ -170,6 +181,20 @@ class PublisherSide:
         state.last_connections.pop(proxy, None)
         state.unsettled.discard(proxy)
         state.changed_at.pop(proxy, None)
+
+    def note_late(self, mesh: str) -> None:
+        """Count no proxy of a mesh as in sync: a change that may concern it is not computed yet."""
+        self._state.late_meshes.setdefault(mesh, self._state.clock())
+        self._tell_of_mesh(mesh)
+
+    def note_caught_up(self, mesh: str) -> None:
+        self._state.late_meshes.pop(mesh, None)
+        self._tell_of_mesh(mesh)
+
+    def _tell_of_mesh(self, mesh: str) -> None:
+        for proxy in self._state.connections:
+            if dataplane_key(proxy).mesh == mesh:
+                self._state.tell_watches(proxy)
 
     async def arrivals(self) -> frozenset[str]:
         """Wait for proxies to connect: all that did since the last time."""
@@ -279,8 +304,8 @@ class StreamSide:
     def caught_up(self, connection: Connection) -> None:
         """A client may have all that it should have: it has answered, or there was nothing to send."""
         state, proxy = self._state, connection.node.id
-        # Only a proxy that is behind is looked at: `is_in_sync` goes through all channels of all its streams.
-        if proxy in state.behind_since and state.is_in_sync(proxy):
+        # Only a proxy that is behind is looked at: `has_acked` goes through all channels of all its streams.
+        if proxy in state.behind_since and state.has_acked(proxy):
             del state.behind_since[proxy]
             if (changed := state.changed_at.pop(proxy, None)) is not None:
                 state.metrics.in_force_after(changed)
@@ -319,6 +344,10 @@ class ObserverSide:
         """The proxy is connected, and has ACKed on each of its streams all that it should have."""
         return self._state.is_in_sync(proxy)
 
+    def late_since(self, proxy: str) -> float | None:
+        """Since when a change waits that may concern a proxy and is not computed yet; None if none does."""
+        return self._state.late_since(proxy)
+
     def since(self, proxy: str) -> float | None:
         """Since when a connected proxy has been in sync, or not."""
         connections = self.of(proxy)
@@ -327,7 +356,8 @@ class ObserverSide:
         if self.is_in_sync(proxy):
             return max(connection.answered_at for connection in connections)
         connected_since = min(connection.since for connection in connections)
-        return max(self._state.behind_since.get(proxy, 0.0), connected_since)
+        behind_since = self._state.behind_since.get(proxy) or self._state.late_since(proxy) or 0.0
+        return max(behind_since, connected_since)
 
     def last_connection(self, proxy: str) -> ConnectionRecord | None:
         """The newest connection of a proxy that is not connected now."""

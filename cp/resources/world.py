@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from cp.model.document import Document
 from cp.model.memo import Memo
@@ -87,6 +87,14 @@ class Table:
 
 _EMPTY = Table({})
 
+_SHARED_KINDS: Final = frozenset({"MeshIdentity", "MeshTrust", "Secret"})
+"""The kinds that decide which mesh has a trust domain: of two meshes that claim the same one, only one may sign."""
+
+
+def concerns(type_: str, mesh_of_resource: str, mesh: str) -> bool:
+    """True if resources of a type in one mesh can change what the proxies of `mesh` are served."""
+    return mesh_of_resource in {"", mesh} or type_ in _SHARED_KINDS
+
 
 class World:
     """Every resource at one revision. Invalid documents are not in it, but their findings are."""
@@ -150,6 +158,17 @@ class World:
         world = World(self.kinds, reads, tables, revision, kept)
         # What was not asked for in this World is handed on: it is compared with what there is when it is asked for.
         world._inherited = self.handed_on
+        return world
+
+    def of_mesh(self, mesh: str, earlier: World | None) -> World:
+        """The part of this World that the proxies of one mesh depend on (`concerns`). It has no findings.
+
+        What was looked up in `earlier`, such a part of a World before, is handed on.
+        """
+        tables = {of: table for of, table in self._tables.items() if concerns(*of, mesh)}
+        world = World(self.kinds, {}, tables, self.revision)
+        if earlier is not None:
+            world._inherited = earlier.handed_on
         return world
 
     def proposed(

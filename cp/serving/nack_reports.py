@@ -12,7 +12,6 @@ from cp.ads.connection import Connection
 from cp.ads.hub import ObserverSide
 from cp.ads.session.messages import Nack, TypeStatus
 from cp.model.names import Key, dataplane_key
-from cp.resources.assignment import assigned_world
 from cp.resources.world import World
 from cp.serving.delivery import CauseFinder, NackReport, ResourceCauses, nacked_since
 from cp.serving.reconcile import Reconciler
@@ -69,10 +68,10 @@ class NackReports:
                 await asyncio.sleep(0)  # there may be thousands of such proxies; streams go on meanwhile
         if not nacks:
             return ()
-        world, compiled = await self._reconciler.compiled(dict.fromkeys(nack.proxy for nack in nacks))
+        compiled = await self._reconciler.compiled(dict.fromkeys(nack.proxy for nack in nacks))
         nacks = await self._still_standing(nacks)
         async with self._explaining:  # however many ask, there is a thread for one of them
-            return await asyncio.to_thread(_explained, world, compiled, nacks)
+            return await asyncio.to_thread(_explained, compiled, nacks)
 
     async def _still_standing(self, nacks: Iterable[_UnexplainedNack]) -> list[_UnexplainedNack]:
         """Those of what is served now: who wrote what was taken back meanwhile cannot be told of the new World."""
@@ -110,20 +109,20 @@ def has_nacked(connections: Iterable[Connection]) -> bool:
 
 
 def _explained(
-    world: World, compiled: Mapping[str, CompiledProxy], nacks: Iterable[_UnexplainedNack]
+    compiled: Mapping[str, tuple[World, CompiledProxy]], nacks: Iterable[_UnexplainedNack]
 ) -> tuple[NackReport, ...]:
     finders: dict[World, CauseFinder] = {}
     reports = []
     for nack in nacks:
-        assigned = assigned_world(world, dataplane_key(nack.proxy))
-        finder = finders.setdefault(assigned, CauseFinder(assigned))
-        reports.append(nack.report(_causes(finder, compiled.get(nack.proxy), nack)))
+        causes = ResourceCauses()
+        if nack.proxy in compiled:
+            world, proxy = compiled[nack.proxy]
+            causes = _causes(finders.setdefault(world, CauseFinder(world)), proxy, nack)
+        reports.append(nack.report(causes))
     return tuple(reports)
 
 
-def _causes(finder: CauseFinder, proxy: CompiledProxy | None, nack: _UnexplainedNack) -> ResourceCauses:
-    if proxy is None:
-        return ResourceCauses()
+def _causes(finder: CauseFinder, proxy: CompiledProxy, nack: _UnexplainedNack) -> ResourceCauses:
     of_names = [finder.of(proxy, nack.type_url, name) for name in nack.names[:_EXPLAINED_NAMES]]
     policies = (part for causes in of_names for part in causes.policies)
     resources = (part for causes in of_names for part in causes.resources)

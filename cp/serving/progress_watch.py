@@ -42,11 +42,13 @@ class ProgressWatch:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + within
         with self._hub.watch() as watch:
-            if not await self._reconciler.wait_for_revision(max(revisions, default=0), within):
-                yield ChangeProgress(self._reconciler.world.revision, 0, 0, is_done=True)
+            published = await self._published(revisions, resources, within)
+            if published is not None:
+                yield ChangeProgress(published, 0, 0, is_done=True)
                 return
             audience = self._audience(revisions, frozenset(resources))
-            held = {proxy for proxy in audience.held if self._is_held(proxy, audience)}
+            expected = audience.proxies if audience.is_of_everything else audience.held
+            held = {proxy for proxy in expected if self._is_held(proxy, audience)}
             standings = await self._standings(audience.proxies, audience)
             yielded_at, yielded = loop.time(), dict[str, ChangeStanding]()
             while ChangeStanding.WAITING in standings.values() and (remaining := deadline - loop.time()) > 0:
@@ -61,19 +63,35 @@ class ProgressWatch:
                 standings |= await self._standings(standings.keys() & (news | released), audience)
             yield await self._outcome(standings, audience, frozenset(resources))
 
+    async def _published(self, revisions: Collection[int], resources: Collection[Key], within: float) -> int | None:
+        """Wait until the changes are published where they were made.
+
+        Returns None then; if it takes too long, the revision up to which changes are published there.
+        """
+        meshes = {key.name if key.type == "Mesh" else key.mesh for key in resources}
+        if not revisions and not resources:
+            await self._reconciler.wait_for_revision(0, within)
+            return None
+        asked = frozenset() if "" in meshes else frozenset(meshes)
+        is_published, revision = await self._reconciler.wait_for_publication(revisions, asked, within)
+        return None if is_published else revision
+
     def _audience(self, revisions: Collection[int], resources: frozenset[Key]) -> PublicationAudience:
         connected = self._hub.connections.keys()
         audience = self._reconciler.publications.audience(revisions)
         is_about_all = not revisions and not resources
         if is_about_all or not audience.is_known:  # whom it concerned is forgotten: every proxy has to have everything
-            audience = PublicationAudience(frozenset(connected), frozenset(self._reconciler.failures))
+            failed = frozenset(self._reconciler.failures)
+            audience = PublicationAudience(frozenset(connected), failed, is_of_everything=is_about_all)
         rolled = map(proxy_id, held_dataplanes(self._reconciler.world, resources))
         held = audience.held | (connected & frozenset(rolled))
         changed = audience.changed | resources
         return replace(audience, proxies=audience.proxies | held, held=held, changed=changed)
 
     def _is_held(self, proxy: str, audience: PublicationAudience) -> bool:
-        """Whether a rollout serves a proxy something else in place of what was changed, now as well as then."""
+        """True if a proxy is not given a change yet: a rollout serves it something else, or its mesh is set aside."""
+        if audience.is_of_everything and self._hub.late_since(proxy) is not None:
+            return True
         return proxy in audience.held and is_held(self._reconciler.world, dataplane_key(proxy), audience.changed)
 
     async def _standings(self, proxies: AbstractSet[str], audience: PublicationAudience) -> dict[str, ChangeStanding]:

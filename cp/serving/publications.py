@@ -52,13 +52,28 @@ class Publication:
     newcomers: frozenset[str] = frozenset()
     """The ids of the proxies that connected for the first time, and were given it with all else."""
 
+    mesh: str = ""
+    """The only mesh that it is about, if that was set aside when its revisions were published in the others."""
+
+    revisions: frozenset[int] | None = None
+    """Those of its revisions that concern this mesh; None: all."""
+
     @property
     def concerned(self) -> frozenset[str]:
         """The ids of the proxies for which it makes a difference, whenever they are served it."""
         return self.proxies | self.held | self.forerunners
 
     def has(self, revision: int) -> bool:
+        if self.revisions is not None:
+            return revision in self.revisions
         return self.previous_revision < revision <= self.revision
+
+    def completes(self, publication: Publication) -> bool:
+        """True if it is about a mesh that was set aside when a publication of the same changes was made."""
+        if not self.mesh or publication.mesh:
+            return False
+        revisions = (self.revision,) if self.revisions is None else self.revisions
+        return any(map(publication.has, revisions))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +90,10 @@ class PublicationAudience:
     changed: frozenset[Key] = frozenset()
     newcomers: frozenset[str] = frozenset()
     at: float = 0.0
-    """When the first of the revisions was published, on the clock of the hub."""
+    """When the first of the revisions was published for any of them, on the clock of the hub."""
+
+    is_of_everything: bool = False
+    """True if it is about all that proxies should have, whatever was changed."""
 
     is_known: bool = True
     """False if one of the revisions is not in the log, no longer or not yet, or its publication is not whole.
@@ -88,32 +106,35 @@ class PublicationLog:
     """The newest publications, in order."""
 
     _publications: deque[Publication] = field(default_factory=lambda: deque(maxlen=KEPT))
+    count: int = 0
+    """How many there have been."""
 
     def add(self, publication: Publication) -> None:
         self._publications.append(publication)
+        self.count += 1
+
+    def newest(self, count: int) -> list[Publication]:
+        """So many of the newest, or as many as are kept; the oldest first."""
+        return list(self._publications)[len(self._publications) - min(count, len(self._publications)) :]
 
     def audience(self, revisions: Iterable[int]) -> PublicationAudience:
         """The proxies that these revisions concern, and all other revisions of the same publications."""
-        publications = [self._of(revision) for revision in sorted(set(revisions))]
-        complete = [publication for publication in publications if publication is not None and publication.is_whole]
+        by_revision = [self._of(revision) for revision in sorted(set(revisions))]
+        complete = [publication for of_revision in by_revision for publication in of_revision if publication.is_whole]
+        with_proxies = [publication for publication in complete if publication.concerned]
         return PublicationAudience(
             proxies=frozenset[str]().union(*(publication.concerned for publication in complete)),
             failed=frozenset[str]().union(*(publication.failed for publication in complete)),
             held=frozenset[str]().union(*(publication.held for publication in complete)),
             newcomers=frozenset[str]().union(*(publication.newcomers for publication in complete)),
             changed=frozenset[Key]().union(*(publication.changed for publication in complete)),
-            at=min((publication.at for publication in complete), default=0.0),
-            is_known=len(complete) == len(publications),
+            at=min((publication.at for publication in with_proxies or complete), default=0.0),
+            is_known=all(of_revision and all(entry.is_whole for entry in of_revision) for of_revision in by_revision),
         )
 
     def after(self, revision: int) -> list[Publication]:
-        """The publications of later revisions, the oldest first."""
-        later: list[Publication] = []
-        for publication in reversed(self._publications):
-            if publication.revision <= revision:
-                break
-            later.append(publication)
-        return later[::-1]
+        """The publications of later revisions, the oldest first, without those in meshes that were set aside."""
+        return [entry for entry in self._publications if entry.revision > revision and not entry.mesh]
 
     def suspected_changes(self, proxy: str, nacked_since: float) -> tuple[frozenset[Key], ...]:
         """What was changed in the last publication to a proxy before it began to NACK, and in each one after that.
@@ -125,5 +146,6 @@ class PublicationLog:
         later = [publication for publication in to_proxy if publication.at > nacked_since]
         return tuple(publication.changed for publication in (*earlier[-1:], *later))
 
-    def _of(self, revision: int) -> Publication | None:
-        return next((entry for entry in self._publications if entry.has(revision)), None)
+    def _of(self, revision: int) -> list[Publication]:
+        """The publication of a revision, and those in meshes that were set aside."""
+        return [entry for entry in self._publications if entry.has(revision)]

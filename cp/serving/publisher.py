@@ -21,14 +21,21 @@ class Publisher:
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub.publisher
-        self._connected: dict[str, None] = {}
+        self._connected: dict[str, dict[str, None]] = {}
         self._failures: Mapping[str, tuple[Failure, ...]] = {}
         self._log = structlog.get_logger()
 
     @property
-    def connected(self) -> Collection[str]:
-        """The proxies that were connected when the last turn began, in the order in which they came."""
+    def meshes(self) -> Collection[str]:
+        """The meshes of which a proxy was connected when the last turn began."""
         return self._connected.keys()
+
+    def connected(self, mesh: str) -> Collection[str]:
+        """The proxies of a mesh that were connected when the last turn began, in the order in which they came."""
+        return self._connected.get(mesh, {}).keys()
+
+    def _is_connected(self, proxy: str) -> bool:
+        return proxy in self.connected(dataplane_key(proxy).mesh)
 
     @property
     def failures(self) -> Mapping[str, tuple[Failure, ...]]:
@@ -44,22 +51,30 @@ class Publisher:
         """Add the proxies that connected since the last turn, and remove those that disconnected, which it returns."""
         arrived_or_departed = self._hub.departures().union(arrived)
         departed = frozenset(proxy for proxy in arrived_or_departed if not self._hub.is_connected(proxy))
-        self._connected |= dict.fromkeys(arrived_or_departed - departed)
+        for proxy in arrived_or_departed - departed:
+            self._connected.setdefault(dataplane_key(proxy).mesh, {})[proxy] = None
         for proxy in departed:
-            self._connected.pop(proxy, None)
+            self._connected.get(dataplane_key(proxy).mesh, {}).pop(proxy, None)
+        self._connected = {mesh: proxies for mesh, proxies in self._connected.items() if proxies}
         return departed
 
     def publish(
-        self, pending: PendingChanges, result: TurnResult, world_before: World, arrived_meanwhile: Iterable[str]
-    ) -> tuple[Publication, int]:
-        """The publication, and how many proxies it concerns, newcomers included."""
+        self,
+        pending: PendingChanges,
+        result: TurnResult,
+        world_before: World,
+        *,
+        arrived_meanwhile: Iterable[str],
+        mesh: str = "",
+    ) -> Publication:
+        """Hand a result to the hub. `mesh` is the only one that it is about, if that was set aside."""
         at = self._hub.now()
         newcomers = frozenset(proxy for proxy in pending.arrived if not self._hub.knows(proxy))
         published = self._hand_over(result, pending, self._hub.arriving.union(arrived_meanwhile))
         written = frozenset(pending.changed_keys)
         changed = rolled_keys(result.world, written)
         held = self._held(result.world, written)
-        publication = Publication(
+        return Publication(
             previous_revision=world_before.revision,
             revision=result.world.revision,
             at=at,
@@ -70,12 +85,13 @@ class Publisher:
             changed=changed,
             failed=frozenset(self._newly_failed(result.failures, pending.arrived, changed)),
             is_whole=pending.contents is None,
+            mesh=mesh,
+            revisions=frozenset(pending.revisions) if mesh and pending.contents is None else None,
         )
-        return publication, len(published)
 
     def _held(self, world: World, written: frozenset[Key]) -> frozenset[str]:
         """The connected proxies that a rollout serves something else in place of what was written."""
-        return frozenset(map(proxy_id, held_dataplanes(world, written))) & self._connected.keys()
+        return frozenset(filter(self._is_connected, map(proxy_id, held_dataplanes(world, written))))
 
     def _hand_over(self, result: TurnResult, pending: PendingChanges, returned: Container[str]) -> frozenset[str]:
         """Give the hub the snapshots. Returns the proxies that have to take theirs: it is new, or they `returned`.

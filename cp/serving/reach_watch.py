@@ -12,7 +12,7 @@ from cp.ads.hub import ObserverSide
 from cp.model.names import dataplane_key
 from cp.resources.assignment import is_held
 from cp.resources.world import World
-from cp.serving.delivery import ChangeReach, ChangeStanding, change_standing
+from cp.serving.delivery import ChangeReach, ChangeStanding, change_standing, summed
 from cp.serving.publications import KEPT, Publication, PublicationLog
 
 _GATHERING: Final = 0.1
@@ -67,7 +67,7 @@ class ReachWatch:
     def __init__(self, hub: ObserverSide, publications: PublicationLog, world: Callable[[], World]) -> None:
         """`world` is the one in force."""
         self._hub, self._publications, self._world = hub, publications, world
-        self._newest = -1
+        self._seen = 0
         self._reaches: deque[_OpenReach] = deque(maxlen=KEPT)
 
     async def run(self) -> None:
@@ -81,18 +81,24 @@ class ReachWatch:
     def reaches(self, revisions: Collection[int]) -> list[ChangeReach]:
         """What is known of some revisions, and of others of the same publications."""
         self._open()
-        known = [entry for entry in self._reaches if any(map(entry.publication.has, revisions))]
-        for entry in known:
+        asked = [entry for entry in self._reaches if any(map(entry.publication.has, revisions))]
+        for entry in asked:
             self._look_at_all(entry, entry.publication.held)  # who is sent nothing new at the end of a rollout
-        return [entry.reach() for entry in known]
+        return [self._reach(entry) for entry in asked if not entry.publication.mesh]
+
+    def _reach(self, entry: _OpenReach) -> ChangeReach:
+        """The reach of a publication, with that of the same changes in meshes that were set aside."""
+        later = [other.reach() for other in self._reaches if other.publication.completes(entry.publication)]
+        return summed(entry.reach(), later)
 
     def _open(self) -> None:
         """Begin with the publications that are new."""
-        for publication in self._publications.after(self._newest):
+        publications = self._publications.newest(self._publications.count - self._seen)
+        self._seen = self._publications.count
+        for publication in publications:
             entry = _OpenReach(publication, set(publication.concerned))
             self._look_at_all(entry, publication.forerunners)  # who has it already has nothing to answer
             self._reaches.append(entry)
-            self._newest = publication.revision
 
     def _look_at_all(self, entry: _OpenReach, proxies: frozenset[str]) -> None:
         for proxy in proxies & entry.waiting:

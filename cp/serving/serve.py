@@ -7,9 +7,10 @@ import os
 import random
 import socket
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass
+from itertools import islice
 
 import grpc
 
@@ -53,6 +54,9 @@ _COLLECTS_AFTER = (1_000, 2, 40_000)
 some a thousand names. So there are few of them at once, 1,000 and now and then 3,000. All objects are looked at seldom:
 with Python's own thresholds a push to a thousand proxies, which makes some hundred thousand objects that live until it
 is answered, looks like growth."""
+
+
+_MOST_LATE_NAMED = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,15 +271,23 @@ def _register(metrics: Metrics, hub: Hub, reconciler: Reconciler) -> None:
     proxies = "Connected proxies: those in sync, those behind and those that refuse something"
     metrics.register("ads_streams", "Streams that are open", hub.observer.stream_counts, "stream")
     metrics.register("proxies", proxies, hub.observer.standings, "state")
-    metrics.register(
-        "classes", "Classes of proxies that share their outbounds", lambda: reconciler.compiler.class_count
-    )
-    metrics.register("fragments", "Fragments that some proxy has", lambda: len(reconciler.compiler.fragments))
-    metrics.register("fragments_built", "Fragments built", lambda: reconciler.compiler.fragments.built, grows=True)
-    metrics.register(
-        "fragments_reused", "Fragments that were there", lambda: reconciler.compiler.fragments.reused, grows=True
-    )
+    classes = "Classes of proxies that share their outbounds"
+    metrics.register("classes", classes, lambda: sum(compiler.class_count for compiler in reconciler.compilers))
+
+    fragments = "Fragments that some proxy has"
+    metrics.register("fragments", fragments, lambda: sum(len(compiler.fragments) for compiler in reconciler.compilers))
+    metrics.register("fragments_built", "Fragments built", lambda: reconciler.fragment_counts()[0], grows=True)
+    reused = "Fragments that were there"
+    metrics.register("fragments_reused", reused, lambda: reconciler.fragment_counts()[1], grows=True)
+    late = "Seconds for which the proxies of a mesh have waited for a change, where it takes too long"
+    metrics.register("mesh_late_seconds", late, lambda: _longest(reconciler.late_meshes), "mesh")
+    metrics.register("meshes_late", "Meshes of which this is so", lambda: len(reconciler.late_meshes))
     metrics.register("world_revision", "The revision of the store that is served", lambda: reconciler.world.revision)
     metrics.register("store_follows", "1 while the store can be read, else 0", lambda: int(reconciler.follows))
     metrics.register("rollouts", "Rollouts under way", lambda: reconciler.world.derived(rollouts_by_state), "state")
     metrics.register("world_resources", "Resources in force", lambda: reconciler.world.counts, "kind")
+
+
+def _longest(seconds: Mapping[str, float]) -> Mapping[str, float]:
+    """Those of the meshes that have waited longest, so that the metric has a bounded number of labels."""
+    return dict(islice(seconds.items(), _MOST_LATE_NAMED))

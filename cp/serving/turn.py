@@ -1,13 +1,13 @@
-"""What one turn of the reconciler computes: the next World, and the newest snapshots of the proxies that it concerns.
+"""The changes of one turn of the reconciler, and the newest snapshots of the proxies that they concern.
 
-All of it runs in the reconciler's thread, one turn after the other, as the compiler keeps what it computed last.
+A `TurnCompiler` keeps what it computed last, so one thread at a time uses it: there is one for each mesh (record 0095).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from typing import Final
@@ -21,7 +21,7 @@ from cp.model.names import Key, dataplane_key
 from cp.policies import Policies
 from cp.resources.assignment import assigned_world, candidate_of
 from cp.resources.resource import Resource
-from cp.resources.world import World
+from cp.resources.world import World, concerns
 from cp.serving.identities import Identities
 from cp.serving.publications import Publication
 from cp.store.port import ChangeBatch, Contents
@@ -76,6 +76,67 @@ class PendingChanges:
     def changed_keys(self) -> Iterator[Key]:
         return (change.key for batch in self.batches for change in batch.changes)
 
+    @property
+    def revisions(self) -> Iterator[int]:
+        """The revisions of the changes; of those that the store does not know one by one, the last."""
+        if self.contents is not None:
+            yield self.contents.revision
+        yield from (change.revision for batch in self.batches for change in batch.changes)
+
+    def concern(self, mesh: str) -> bool:
+        """True if the proxies of a mesh have to be computed: some of them, or all."""
+        if self.contents is not None or any(concerns(key.type, key.mesh, mesh) for key in self.changed_keys):
+            return True
+        return any(dataplane_key(proxy).mesh == mesh for proxy in (*self.arrived, *self.renewals))
+
+    def of_mesh(self, mesh: str) -> PendingChanges:
+        """The part that concerns the proxies of one mesh, without the documents: there may be many until it is due."""
+        contents = None if self.contents is None else replace(self.contents, stored=())
+        batches = _without_documents(self.batches, lambda key: concerns(key.type, key.mesh, mesh))
+        arrived = {proxy: None for proxy in self.arrived if dataplane_key(proxy).mesh == mesh}
+        renewals = frozenset(proxy for proxy in self.renewals if dataplane_key(proxy).mesh == mesh)
+        return PendingChanges(contents, batches, arrived, renewals, self.noticed_at)
+
+    def without(self, meshes: AbstractSet[str]) -> PendingChanges:
+        """The part that concerns any other mesh."""
+        if not meshes:
+            return self
+        batches = _without_documents(self.batches, lambda key: not _is_in_any(key, meshes))
+        arrived = {proxy: None for proxy in self.arrived if dataplane_key(proxy).mesh not in meshes}
+        renewals = frozenset(proxy for proxy in self.renewals if dataplane_key(proxy).mesh not in meshes)
+        return PendingChanges(self.contents, batches, arrived, renewals, self.noticed_at)
+
+    def join(self, later: PendingChanges) -> None:
+        """Add what happened after it."""
+        if later.contents is not None:
+            self.contents = later.contents
+        self.batches += later.batches
+        self.arrived |= later.arrived
+        self.renewals |= later.renewals
+        self.noticed_at = later.noticed_at if self.noticed_at is None else self.noticed_at
+
+
+def _without_documents(batches: Iterable[ChangeBatch], is_wanted: Callable[[Key], bool]) -> list[ChangeBatch]:
+    wanted = []
+    for batch in batches:
+        changes = (replace(change, before=None, after=None) for change in batch.changes if is_wanted(change.key))
+        if kept := tuple(changes):
+            wanted.append(replace(batch, changes=kept, findings=()))
+    return wanted
+
+
+def _is_in_any(key: Key, meshes: AbstractSet[str]) -> bool:
+    """True if a resource concerns no mesh but its own, which is one of these."""
+    return key.mesh in meshes and not concerns(key.type, key.mesh, "")
+
+
+def advanced(world: World, batches: Iterable[ChangeBatch]) -> World:
+    """The World after some batches of changes."""
+    for batch in batches:
+        changes: dict[Key, Document | None] = {change.key: change.after for change in batch.changes}
+        world = world.next(changes, batch.revision, batch.findings)
+    return world
+
 
 @dataclass(frozen=True, slots=True)
 class TurnResult:
@@ -88,6 +149,18 @@ class TurnResult:
 
     certificates: Mapping[str, SnapshotPart] = field(default_factory=dict)
     """Those of proxies of which all else could not be made: what they keep must not expire with its certificate."""
+
+
+def combined(world: World, results: Iterable[TurnResult]) -> TurnResult:
+    """The results for several meshes as one."""
+    snapshots: dict[str, Snapshot] = {}
+    failures: dict[str, tuple[Failure, ...]] = {}
+    certificates: dict[str, SnapshotPart] = {}
+    for result in results:
+        snapshots |= result.snapshots
+        failures |= result.failures
+        certificates |= result.certificates
+    return TurnResult(world, snapshots, failures, certificates)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,14 +201,14 @@ class TurnCompiler:
     def compute(
         self,
         world: World,
-        batches: Iterable[ChangeBatch],
         proxies: Collection[str],
         certified_clients: AbstractSet[Key] = frozenset(),
+        whole_world: World | None = None,
     ) -> TurnResult:
-        """`certified_clients` are the gRPC clients that find certificates."""
-        for batch in batches:
-            changes: dict[Key, Document | None] = {change.key: change.after for change in batch.changes}
-            world = world.next(changes, batch.revision, batch.findings)
+        """`certified_clients` are the gRPC clients that find certificates.
+
+        `whole_world` is the World of which `world` is a part: one that checks itself computes from that.
+        """
         self._enter(world, certified_clients)
         self._forget_gone(world, proxies)
         outcomes = dict(self._outcomes(world, proxies))
@@ -147,7 +220,7 @@ class TurnCompiler:
         }
         if self._checks_itself:  # a proxy with a failure is left out: computed afresh, the failure is another object
             snapshots |= self._corrections(
-                world, {proxy: snapshots[proxy] for proxy in compiled if not failures[proxy]}
+                whole_world or world, {proxy: snapshots[proxy] for proxy in compiled if not failures[proxy]}
             )
         certificates = dict(self._certificates(world, outcomes))
         whole = {

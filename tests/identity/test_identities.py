@@ -390,7 +390,7 @@ def test_a_proxy_of_which_nothing_can_be_made_gets_its_certificate_renewed_all_t
         async with rig.connected("web-1"):
             before = await rig.certificate("web-1")
             served = rig.hub.observer.newest("default.web-1")
-            rig.reconciler.compiler.proxy = broken  # type: ignore[method-assign]
+            rig.reconciler.lane("default").turns.compiler.proxy = broken  # type: ignore[method-assign]
             rig.clock[0] += DAY * RENEWED_AFTER
             await rig.certificate("web-1", but=before)
 

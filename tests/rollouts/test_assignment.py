@@ -128,7 +128,7 @@ def test_at_every_moment_a_proxy_is_served_what_follows_from_the_world_that_it_i
             world = world.next(changes, revision)
             names = [dataplane.name for dataplane in world.table("Dataplane", "default")]
             proxies = [proxy_id(Key("Dataplane", "default", name)) for name in names]
-            served = turns.compute(world, (), proxies).snapshots
+            served = turns.compute(world, proxies).snapshots
             turns.keep_only(world, [Key("Dataplane", "default", name) for name in names])
             for name, proxy in zip(names, proxies, strict=True):
                 assert versions(served[proxy]) == versions(mesh.expected(world, name)), (

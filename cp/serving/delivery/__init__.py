@@ -35,3 +35,4 @@ from cp.serving.delivery.progress import change_standing as change_standing
 from cp.serving.delivery.reach import ChangeReach as ChangeReach
 from cp.serving.delivery.reach import CombinedReach as CombinedReach
 from cp.serving.delivery.reach import combined_reach as combined_reach
+from cp.serving.delivery.reach import summed as summed

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,24 +46,35 @@ class CombinedReach:
     """Whether all who serve proxies know it. One that began later, or has forgotten it, does not."""
 
 
+def summed(reach: ChangeReach, further: Iterable[ChangeReach]) -> ChangeReach:
+    """The reach of the same changes among several groups of proxies."""
+    reaches = (reach, *further)
+    answers = [part.answered_at for part in reaches if part.answered_at is not None]
+    return replace(
+        reach,
+        published_at=max(part.published_at for part in reaches),
+        proxies=sum(part.proxies for part in reaches),
+        have=sum(part.have for part in reaches),
+        waiting=sum(part.waiting for part in reaches),
+        gone=sum(part.gone for part in reaches),
+        refusals=sum(part.refusals for part in reaches),
+        failed=sum(part.failed for part in reaches),
+        answered_at=max(answers, default=None),
+        refused=tuple(chain.from_iterable(part.refused for part in reaches)),
+    )
+
+
 def combined_reach(revision: int, of_processes: Iterable[Iterable[ChangeReach]]) -> CombinedReach | None:
     """Of each process what it knows of some revisions. None: nobody knows of this one."""
     by_process = [_of(revision, reaches) for reaches in of_processes]
     known = [reach for reach in by_process if reach is not None]
     if not known:
         return None
-    answers = [reach.answered_at for reach in known if reach.answered_at is not None]
-    reach = ChangeReach(
+    first, *further = known
+    reach = replace(
+        summed(first, further),
         previous_revision=max(reach.previous_revision for reach in known),
         revision=min(reach.revision for reach in known),
-        published_at=max(reach.published_at for reach in known),
-        proxies=sum(reach.proxies for reach in known),
-        have=sum(reach.have for reach in known),
-        waiting=sum(reach.waiting for reach in known),
-        gone=sum(reach.gone for reach in known),
-        refusals=sum(reach.refusals for reach in known),
-        failed=sum(reach.failed for reach in known),
-        answered_at=max(answers, default=None),
         refused=tuple(sorted({proxy for reach in known for proxy in reach.refused})),
     )
     return CombinedReach(reach, len(known) == len(by_process))
