@@ -62,6 +62,16 @@ class ServedState(Protocol):
         ...
 
     @property
+    def late_meshes(self) -> Mapping[str, float]:
+        """The meshes whose proxies have waited too long for a change, and for how many seconds."""
+        ...
+
+    @property
+    def is_stuck(self) -> bool:
+        """True if no mesh gets any change."""
+        ...
+
+    @property
     def is_stopping(self) -> bool:
         """Whether proxies are being sent elsewhere, because this is the end."""
         ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import islice
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -26,6 +27,7 @@ It stands where SemVer has what does not count in the order of versions, so that
 """
 
 OK: Final = 200
+_MOST_LATE_NAMED: Final = 5
 _REFUSES: Final = "The store takes no writes"
 
 _WORD: Final = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z][a-z]*|[a-z]+|[A-Z]+")
@@ -71,17 +73,19 @@ class InfoHandler:
         return JSONResponse({"status": "healthy"})
 
     async def ready(self, request: Request) -> Response:
-        """Whether it serves proxies and, as further levels, follows the store, and can write to it.
+        """Whether it serves proxies and, as further levels, follows the store, can write to it, and delivers changes.
 
         Not ready until the first World is there: a proxy that came earlier would wait. Without the store it serves what
-        it has read, so it stays ready, unless `level=follows` or `level=writes` is asked for.
+        it has read, so it stays ready, unless `level=follows` or `level=writes` is asked for. A mesh that waits for a
+        change leaves it ready too, for the other meshes and for whoever repairs that one (record 0095).
         """
         caller, outage, refusal = caller_of(request), self._api.store.outage, self._api.store.refusal
-        if not self._api.state.is_ready:
-            status = "stopping" if self._api.state.is_stopping else "reading the store"
+        state = self._api.state
+        if not state.is_ready or state.is_stuck:
+            status = "stopping" if state.is_stopping else "stuck" if state.is_stuck else "reading the store"
             return JSONResponse({"status": status}, UNAVAILABLE)
         warnings = self._warnings(caller, outage, refusal)
-        levels = {"follows": self._api.follows, "writes": not (outage or refusal)}
+        levels = {"follows": self._api.follows, "writes": not (outage or refusal), "delivers": not state.late_meshes}
         body = {"status": "ready", **levels, **({"warnings": warnings} if warnings else {})}
         reached = levels.get(request.query_params.get("level", ""), True)
         return JSONResponse(body, OK if reached else UNAVAILABLE)
@@ -91,10 +95,20 @@ class InfoHandler:
         findings = tuple(self._api.own_findings())
         if caller.may_read(CONTROL_PLANE, ""):
             about_store = (outage or self._missed, refusal and f"{_REFUSES}: {refusal}")
-            return [*filter(None, about_store), *map(str, findings)]
+            return [*filter(None, about_store), *self._late, *map(str, findings)]
         meanings = dict.fromkeys(CATALOGUE[finding.code].meaning for finding in findings)
         about_store = ("The store cannot be read." if outage else self._missed, f"{_REFUSES}." if refusal else "")
-        return [*filter(None, about_store), *meanings]
+        late = len(self._api.state.late_meshes)
+        about_delivery = [f"Proxies of {late} mesh{'es' if late > 1 else ''} wait for a change."] if late else []
+        return [*filter(None, about_store), *about_delivery, *meanings]
+
+    @property
+    def _late(self) -> list[str]:
+        return [
+            f"mesh {mesh}: proxies have waited {seconds:.0f} s for a change, as it takes long to compute; "
+            "make what was changed last smaller"
+            for mesh, seconds in islice(self._api.state.late_meshes.items(), _MOST_LATE_NAMED)
+        ]
 
     @property
     def _missed(self) -> str:

@@ -72,6 +72,15 @@ ALERTS: Final = (
         "guides/monitor.md#the-store",
     ),
     Alert(
+        "KogumaMeshLate",
+        "max by (job, instance, mesh) (koguma_mesh_late_seconds) > 0",
+        "1m",
+        "warning",
+        "The proxies of mesh {{ $labels.mesh }} wait for a change on {{ $labels.instance }}",
+        "To compute what they are served takes too long. Other meshes are not delayed.",
+        "guides/monitor.md#a-mesh-is-late",
+    ),
+    Alert(
         "KogumaServesOldRevision",
         "max by (job, instance) (koguma_world_revision)"
         " - on (job, instance) group_right () koguma_world_revision > 0"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Final
 
 import structlog
 
@@ -10,6 +12,9 @@ from cp.model.violation import Finding
 from cp.resources.initial_policies import is_initial
 from cp.resources.world import World
 from cp.store.port import UNKNOWN, Author, ChangeBatch
+
+MOST_LOGGED: Final = 200
+"""Findings that are logged after one turn."""
 
 
 def log_findings_of_all(world: World) -> None:
@@ -19,9 +24,15 @@ def log_findings_of_all(world: World) -> None:
 
 
 def log_findings_of_changes(world_before: World, world: World, batches: Iterable[ChangeBatch]) -> None:
-    """With who made the change. A finding about the store itself is logged only if it is new."""
-    for finding, author in _of_changes(world_before, world, batches):
+    """With who made the change. A finding about the store itself is logged only if it is new.
+
+    Of many findings, only some are logged: streams wait meanwhile.
+    """
+    findings = _of_changes(world_before, world, batches)
+    for finding, author in islice(findings, MOST_LOGGED):
         _log(finding, user=author.name or None, origin=author.origin or None)
+    if next(findings, None) is not None:
+        structlog.get_logger().warning("findings.more", logged=MOST_LOGGED, revision=world.revision)
 
 
 def _of_changes(world_before: World, world: World, batches: Iterable[ChangeBatch]) -> Iterator[tuple[Finding, Author]]:

@@ -44,6 +44,8 @@ class FixedState:
     is_ready: bool = True
     is_stopping: bool = False
     follows: bool = True
+    is_stuck: bool = False
+    late_meshes: Mapping[str, float] = field(default_factory=dict)
     served: Snapshot = field(default_factory=Snapshot)
 
     async def current(self) -> World:

@@ -113,11 +113,31 @@ def test_a_control_plane_that_has_missed_something_follows_when_it_serves_that(s
     assert late.get("/ready?level=follows").status_code == 503
 
 
+def test_late_mesh_shows_in_readiness_and_leaves_it_ready(start: Unit, api: Api) -> None:
+    late = start(state=FixedState(api.world(), late_meshes={"a": 65.2}))
+
+    answer = late.get("/ready")
+
+    assert (answer.status_code, answer.json()["status"], answer.json()["delivers"]) == (200, "ready", False)
+    assert "mesh a: proxies have waited 65 s" in answer.json()["warnings"][0]
+    assert late.get("/ready", peer="192.0.2.1").json()["warnings"] == ["Proxies of 1 mesh wait for a change."]
+    assert late.get("/ready?level=delivers").status_code == 503
+
+
+def test_stuck_control_plane_is_not_ready(start: Unit, api: Api) -> None:
+    answer = start(state=FixedState(api.world(), is_stuck=True)).get("/ready")
+
+    assert (answer.status_code, answer.json()) == (503, {"status": "stuck"})
+
+
 def test_a_control_plane_with_its_store_follows(api: Api) -> None:
     for level in ("follows", "writes", "other"):
         answer = api.get(f"/ready?level={level}")
 
-        assert (answer.status_code, answer.json()) == (200, {"status": "ready", "follows": True, "writes": True})
+        assert (answer.status_code, answer.json()) == (
+            200,
+            {"status": "ready", "follows": True, "writes": True, "delivers": True},
+        )
 
 
 class FullStore(MemoryStore):

@@ -78,6 +78,9 @@ CASES = {
         revisions(("a", "7x35", ""), ("b", "9x35", ""), together=1) | revisions(("c", "5+1x35", "1"), together=1),
         OURS,
     ),
+    "KogumaMeshLate": gauge(
+        'koguma_mesh_late_seconds{job="koguma",instance="a",mesh="m"}', "6", "0", instance="a", **MESH
+    ),
     "KogumaNobodyLeads": Case(
         {f'koguma_instance_leads{{job="koguma",instance="{name}"}}': "0x35" for name in "ab"},
         {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.serving.reconcile import Reconciler
@@ -28,6 +30,15 @@ class WorkersFront:
     @property
     def follows(self) -> bool:
         return self._reconciler.follows
+
+    @property
+    def late_meshes(self) -> Mapping[str, float]:
+        """None: this process serves no proxies. Workers log those that are late, and have metrics of them."""
+        return self._reconciler.late_meshes
+
+    @property
+    def is_stuck(self) -> bool:
+        return self._reconciler.is_stuck
 
     @property
     def is_stopping(self) -> bool:
