@@ -24,6 +24,7 @@ from cp.api.fleet_monitor import FleetMonitor
 from cp.api.http import create_api, create_diagnostics
 from cp.api.kuma_config import kuma_config
 from cp.api.page import PageFiles
+from cp.api.work import WorkQueues
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.policies import discover, kinds
@@ -336,6 +337,7 @@ def _collaborators(  # noqa: PLR0913, PLR0917  # what the API is put together of
     return Collaborators(
         store=ObservedStore(store, service.own_metrics, service.traces),
         metrics=service.own_metrics,
+        works=WorkQueues.beside(service.reconciler.precedence),
         traces=service.traces,
         kinds=kinds(discover(), settings.policy_engine, derives_reachability=settings.auto_reachable_services),
         state=service.state,

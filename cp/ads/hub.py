@@ -29,6 +29,7 @@ from cp.ads.session.messages import Nack
 from cp.ads.session.name_sets import NameSets
 from cp.metrics import Metrics
 from cp.model.names import dataplane_key
+from cp.precedence import Precedence
 from cp.translate.packing import SHORT
 from cp.translate.snapshot import Snapshot, SnapshotPart
 
@@ -408,3 +409,5 @@ class Hub:
         self.streams = StreamSide(state)
         self.observer = ObserverSide(state)
         self.metrics = state.metrics
+        self.precedence = Precedence()
+        """Claimed while changes are computed, and while streams have something to do."""

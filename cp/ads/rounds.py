@@ -3,6 +3,7 @@
 When a thousand proxies answer or come back at once, all of their streams are ready in one round, and timers, requests
 to the API and pings would wait for the last of them. Smaller rounds cost more in sum. So a round has as many streams as
 fit into its time: the number is halved when a round took too long, and doubled when it took less than half of its time.
+Answers to questions wait during rounds (`cp.precedence`).
 """
 
 from __future__ import annotations
@@ -10,11 +11,14 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
+from cp.precedence import Precedence
+
 
 class LoopRounds:
     """A stream that is ready when a round is full waits for one of the next rounds, in order."""
 
-    def __init__(self, seconds: float, most: int) -> None:
+    def __init__(self, seconds: float, most: int, precedence: Precedence | None = None) -> None:
+        self._precedence = Precedence() if precedence is None else precedence
         self._seconds = seconds
         self._most = self._capacity = most  # streams that fit into a round, as far as we know
         self._started = 0  # streams in this round
@@ -26,6 +30,7 @@ class LoopRounds:
         loop = asyncio.get_running_loop()
         if self._ends_at is None:
             self._started, self._ends_at = 0, loop.time() + self._seconds
+            self._precedence.begin()
             loop.call_soon(self._start_next, loop)  # the loop calls it in its next round
         if self._waiting or self._is_full(loop):
             self._waiting.append(waiter := loop.create_future())
@@ -42,6 +47,7 @@ class LoopRounds:
         self._adapt_capacity(loop)
         if not self._waiting:
             self._ends_at = None
+            self._precedence.end()
             return
         self._started, self._ends_at = 0, loop.time() + self._seconds
         while self._waiting and self._started < self._capacity:

@@ -106,7 +106,7 @@ class AdsServer:
         self._surroundings = StreamSurroundings(
             hub=hub.streams,
             slots=LargeMessageSlots(options.large_at_once, options.large_patience),
-            rounds=LoopRounds(options.round_seconds, options.round_streams),
+            rounds=LoopRounds(options.round_seconds, options.round_streams, hub.precedence),
             limits=StreamLimits(options.most_streams, options.most_streams_of_address),
             shares=ProxyShares(ShareLimits(options.most_streams_of_proxy, options.most_bytes_of_proxy), time.monotonic),
             silent=ProxyShares(ShareLimits(MOST_SILENT), time.monotonic),

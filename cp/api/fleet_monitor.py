@@ -21,9 +21,10 @@ import structlog
 
 from cp.api.collaborators import Collaborators
 from cp.api.findings import FindingSources, finding_sources, findings_of
-from cp.model.checkpoint import never_stopped
+from cp.model.checkpoint import checkpoint_set
 from cp.model.names import Key
 from cp.policies import Policies, discover
+from cp.precedence import yielding
 from cp.resources.world import World
 from cp.serving.delivery import Presence, ProxyState
 
@@ -143,8 +144,10 @@ class FleetMonitor:
         meshes = [mesh.name for mesh in world.table("Mesh")]
         sources = await finding_sources(self._api, world, meshes, _patiently)
         if self._findings.sources != sources or now - self._findings.worked_out_at > OUTDATED:
-            work = partial(findings_of, self._policies, sources, never_stopped, now)
-            findings, elsewhere = await asyncio.to_thread(_timed, work)
+            checkpoint = yielding(self._api.works.precedence)
+            work = partial(findings_of, self._policies, sources, checkpoint, now)
+            with checkpoint_set(checkpoint):
+                findings, elsewhere = await asyncio.to_thread(_timed, work)
             counts = Counter[tuple[str, ...]]((finding.severity.value, finding.code) for finding in findings)
             self._findings = FindingsView(counts, {(): now}, now, sources)
         self._findings = replace(self._findings, looked_at={(): now})

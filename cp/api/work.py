@@ -3,7 +3,8 @@
 A thread cannot be ended from outside. So work looks at a checkpoint again and again, and stops there when its client
 has gone or its time is over; until then it keeps its thread, and nothing else is begun in its place.
 
-See record 0047.
+Work of one sort has a budget of time and memory, and callers have equal shares of its threads. While changes are on
+their way to proxies, it waits at its checkpoints (`cp.precedence`). See records 0047 and 0095.
 """
 
 from __future__ import annotations
@@ -11,9 +12,12 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sized
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -22,8 +26,12 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from cp.api.answer_room import room_for
-from cp.api.errors import UNAVAILABLE, ApiError, bad_request
-from cp.model.checkpoint import Allowance, Checkpoint, Stopped, TooLarge, never_stopped
+from cp.api.caller import caller_in
+from cp.api.errors import TOO_MANY, UNAVAILABLE, ApiError, bad_request
+from cp.api.shares import LOCAL, share_of
+from cp.api.work_budget import TooMuchMemory, WorkBudget, budgeted
+from cp.model.checkpoint import Allowance, Checkpoint, Stopped, TooLarge, checkpoint_set, never_stopped
+from cp.precedence import Precedence, yielding
 from cp.store.feed import tell
 
 T = TypeVar("T")
@@ -72,27 +80,41 @@ class InPieces(Response):
             await asyncio.sleep(0)
 
 
-@dataclass(frozen=True, slots=True)
-class WorkBudget:
-    """What requests of one sort may cost."""
-
-    at_once: int = 2
-    waiting: int = 64
-    seconds: float = 60.0
-    """From the moment that the request is known to the answer, waiting included."""
-
-
+_TWO: Final = WorkBudget(at_once=2)
 _ONE: Final = WorkBudget(at_once=1)
 """Threads that compute take turns: more are not faster, and each makes the event loop wait for one turn more."""
 
 
-class WorkQueue:
-    """The threads for one sort of requests."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _Work:
+    """Something to be done in a thread, and its result."""
 
-    def __init__(self, name: str, budget: WorkBudget = WorkBudget()) -> None:
+    do: Callable[[], Any]
+    future: Future[Any]
+
+    def run(self) -> None:
+        try:
+            result = self.do()
+        except BaseException as error:  # noqa: BLE001  # whoever waits for it raises it
+            self.future.set_exception(error)
+        else:
+            self.future.set_result(result)
+
+
+class WorkQueue:
+    """The threads for one sort of requests. Callers take turns, however many requests each of them has sent."""
+
+    def __init__(self, name: str, budget: WorkBudget = _TWO, precedence: Precedence | None = None) -> None:
         self._budget = budget
+        self._precedence = Precedence() if precedence is None else precedence
         self._threads = ThreadPoolExecutor(budget.at_once, thread_name_prefix=f"koguma-{name}")
-        self._under_way = 0
+        self._waiting: dict[str, deque[_Work]] = {}
+        """The work of each caller that waits for a thread; the caller whose turn it is comes first."""
+
+        self._running = 0
+        self._under_way: Counter[str] = Counter()
+        """How many requests each caller has."""
+
         self._is_closed = threading.Event()
 
     async def json(
@@ -110,32 +132,42 @@ class WorkQueue:
         """
         if is_small:
             return function(never_stopped)
-        self._must_be_open()
-        stop = threading.Event()
+        caller, stop = _caller(request), threading.Event()
+        self._must_have_room(caller)
         try:
-            return await self._in_time(request, asyncio.wrap_future(self._begin(function, stop)))
+            return await self._in_time(request, asyncio.wrap_future(self._begin(function, stop, caller)))
         finally:
             stop.set()
 
     async def wait(self, request: Request, asking: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """What somebody else works out, who has threads of his own: it counts, and ends, as what is worked out here."""
-        self._must_be_open()
-        self._under_way += 1
+        """Await work that runs elsewhere, under this queue's limits, deadline and checkpoint."""
+        caller, stop = _caller(request), threading.Event()
+        self._must_have_room(caller)
+        self._under_way[caller] += 1
         try:
-            return await self._in_time(request, asyncio.get_running_loop().create_task(asking()))
+            with checkpoint_set(self._checkpoint(stop)):
+                answer = asyncio.get_running_loop().create_task(asking())
+            return await self._in_time(request, answer)
         finally:
-            self._under_way -= 1
+            stop.set()
+            self._leave(caller)
 
     def close(self) -> None:
         """Stop what is under way, at its next checkpoint."""
         self._is_closed.set()
+        for work in chain.from_iterable(self._waiting.values()):
+            work.future.cancel()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _must_be_open(self) -> None:
+    def _must_have_room(self, caller: str) -> None:
         if self._is_closed.is_set():
             raise _ending()
-        if self._under_way >= self._budget.at_once + self._budget.waiting:
-            raise busy(f"{self._under_way} requests of this sort are under way already")
+        budget, of_caller = self._budget, self._under_way[caller]
+        if caller != LOCAL and of_caller >= budget.of_caller:
+            detail = f"{caller} has {of_caller} requests of this sort under way; wait for their answers"
+            raise ApiError(TOO_MANY, "Too many requests", detail, headers=_RETRY)
+        if self._under_way.total() >= budget.at_once + budget.waiting:
+            raise busy(f"{self._under_way.total()} requests of this sort are under way already")
 
     async def _in_time(self, request: Request, answer: asyncio.Future[T]) -> T:
         leaving = asyncio.get_running_loop().create_task(_gone(request))
@@ -143,7 +175,7 @@ class WorkQueue:
             either: set[asyncio.Future[Any]] = {answer, leaving}
             await asyncio.wait(either, timeout=self._left(request), return_when=asyncio.FIRST_COMPLETED)
             if answer.done():
-                return _result(answer)
+                return self._result(answer)
             if leaving.done():
                 raise ClientDisconnect
             raise busy(f"the answer takes longer than {self._budget.seconds:g} s; ask for less at once")
@@ -155,28 +187,71 @@ class WorkQueue:
         """Seconds that a request has left, however often it asks for something to be worked out."""
         return max(0.0, began(request.scope) + self._budget.seconds - asyncio.get_running_loop().time())
 
-    def _begin(self, function: Callable[[Checkpoint], T], stop: threading.Event) -> Future[T]:
-        def checkpoint() -> None:
-            if stop.is_set() or self._is_closed.is_set():
-                raise Stopped
+    def _result(self, answer: asyncio.Future[T]) -> T:
+        """What was worked out. What the end has stopped, or kept from being begun, is no fault."""
+        try:
+            return answer.result()
+        except TooMuchMemory:
+            limit = f"{self._budget.memory // (1024 * 1024)} MiB"
+            raise busy(f"the answer takes more than {limit} of memory; ask for less at once") from None
+        except (Stopped, asyncio.CancelledError):
+            raise _ending() from None
+        except TooLarge:
+            raise _too_large() from None
 
-        def work() -> T:
+    def _checkpoint(self, stop: threading.Event) -> Checkpoint:
+        checkpoint = budgeted(lambda: stop.is_set() or self._is_closed.is_set(), self._budget.memory)
+        return yielding(self._precedence, checkpoint)
+
+    def _begin(self, function: Callable[[Checkpoint], T], stop: threading.Event, caller: str) -> Future[T]:
+        def do() -> T:
+            checkpoint = self._checkpoint(stop)
             checkpoint()
-            return function(checkpoint)
+            with checkpoint_set(checkpoint):
+                return function(checkpoint)
 
-        loop = asyncio.get_running_loop()
-        future = self._threads.submit(work)
-        self._under_way += 1
-        future.add_done_callback(lambda _: tell(loop, self._ended))
-        return future
+        loop, work = asyncio.get_running_loop(), _Work(do, Future())
+        self._under_way[caller] += 1
+        work.future.add_done_callback(lambda future: tell(loop, self._ended, caller, future))
+        self._waiting.setdefault(caller, deque()).append(work)
+        self._begin_next()
+        return work.future
 
-    def _ended(self) -> None:
-        self._under_way -= 1
+    def _begin_next(self) -> None:
+        """Begin work while threads are free: of one caller after the other."""
+        while self._running < self._budget.at_once and self._waiting:
+            caller, waiting = next(iter(self._waiting.items()))
+            work = waiting.popleft()
+            del self._waiting[caller]
+            if waiting:
+                self._waiting[caller] = waiting
+            if work.future.set_running_or_notify_cancel():
+                self._running += 1
+                self._threads.submit(work.run)
+
+    def _ended(self, caller: str, future: Future[Any]) -> None:
+        self._leave(caller)
+        if not future.cancelled():
+            self._running -= 1
+        if not self._is_closed.is_set():
+            self._begin_next()
+
+    def _leave(self, caller: str) -> None:
+        self._under_way[caller] -= 1
+        self._under_way += Counter()  # forgets those who have none
+
+
+def _caller(request: Request) -> str:
+    """Whose requests count together."""
+    return share_of(caller_in(request.scope), request.scope)
 
 
 @dataclass(frozen=True, slots=True)
 class WorkQueues:
     """Each sort has threads of its own, so that questions about a large mesh do not keep anybody from writing."""
+
+    precedence: Precedence = field(default_factory=Precedence)
+    """Of the delivery to proxies in this process, for which all others wait."""
 
     documents: WorkQueue = field(default_factory=lambda: WorkQueue("documents", _ONE))
     """Reading what is to be written, or only to be checked."""
@@ -195,6 +270,20 @@ class WorkQueues:
 
     plans: WorkQueue = field(default_factory=lambda: WorkQueue("plans", _ONE))
     """Of writes, for the same reason."""
+
+    @classmethod
+    def beside(cls, precedence: Precedence) -> WorkQueues:
+        """Queues whose questions wait for the delivery to proxies."""
+        one = partial(WorkQueue, budget=_ONE, precedence=precedence)
+        return cls(
+            precedence,
+            documents=one("documents"),
+            resources=one("resources"),
+            questions=WorkQueue("questions", precedence=precedence),
+            explanations=one("explanations"),
+            graphs=one("graphs"),
+            plans=one("plans"),
+        )
 
     def close(self) -> None:
         for work in (self.documents, self.resources, self.questions, self.explanations, self.graphs, self.plans):
@@ -287,16 +376,6 @@ async def _gone(request: Request) -> None:
     """Returns when the client has gone."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
-
-
-def _result(answer: asyncio.Future[T]) -> T:
-    """What was worked out. What the end has stopped, or kept from being begun, is no fault."""
-    try:
-        return answer.result()
-    except (Stopped, asyncio.CancelledError):
-        raise _ending() from None
-    except TooLarge:
-        raise _too_large() from None
 
 
 def _too_large() -> ApiError:

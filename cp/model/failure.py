@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
-from cp.model.checkpoint import Stopped
 from cp.model.names import Key
 from cp.model.secret_texts import without_secrets
 from cp.model.wording import few
@@ -115,8 +114,6 @@ def made_or_failure(make: Callable[[], T], part: str) -> T | Failure:
     """What is made or, whatever went wrong, the failure: it is one proxy's, and all others go on."""
     try:
         return make()
-    except Stopped:  # nobody waits for any of it
-        raise
     except Exception as error:  # noqa: BLE001  # whatever it is, it is one proxy's
         return failure(error, part)
 

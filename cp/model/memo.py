@@ -12,6 +12,7 @@ from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
+from cp.model.checkpoint import pass_checkpoint
 from cp.model.remembered import remembered
 
 T = TypeVar("T")
@@ -110,6 +111,7 @@ class Memo(ABC, Generic[Source, Key, Value]):
         return None if entry is None else entry.value
 
     def _entry(self, source: Source, key: Key) -> _Entry[Value]:
+        pass_checkpoint()
         basis, earlier = self.basis(source, key), self.entries_before.get(key)
         if earlier is None:
             return _Entry(basis, self._known(self.work_out(source, key)))

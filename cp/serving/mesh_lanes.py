@@ -9,7 +9,9 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from time import monotonic
 
+from cp.model.checkpoint import checkpoint_set
 from cp.model.names import Key, dataplane_key
+from cp.precedence import Precedence, yielding
 from cp.resources.assignment import assigned_world
 from cp.resources.resource import Resource
 from cp.resources.world import World
@@ -38,7 +40,7 @@ class MeshLane:
     `compute`, `snapshot` and `compiled` are called in threads, one at a time. All else belongs to the event loop.
     """
 
-    def __init__(self, mesh: str, turns: TurnCompiler) -> None:
+    def __init__(self, mesh: str, turns: TurnCompiler, precedence: Precedence) -> None:
         self.mesh, self.turns = mesh, turns
         self.asking = asyncio.Lock()
         """Held by the one question that may use the compiler next, so that a turn waits for one question at most."""
@@ -61,6 +63,7 @@ class MeshLane:
         self.seconds = 0.0
         """How long its last computation took."""
 
+        self._yield = yielding(precedence)
         self._in_use = threading.Lock()
         self._world: World | None = None
 
@@ -90,7 +93,7 @@ class MeshLane:
         """The newest snapshots of the connected proxies of the mesh that changes concern. All others are forgotten."""
         began, pending, world = monotonic(), work.pending, work.world
         concerned = connected if pending.concern_everybody else pending.arrived.keys() | pending.renewals
-        with self._in_use:
+        with self._in_use, checkpoint_set(self._pass_checkpoint):
             if self._world is None or pending.concern_everybody:
                 self._world = self._part_of(world)
             proxies = [proxy for proxy in connected if proxy in concerned]
@@ -110,6 +113,11 @@ class MeshLane:
             served = self._served_from(world)
             compiled = self.turns.compiled(served, proxies)
         return {proxy: (assigned_world(served, dataplane_key(proxy)), result) for proxy, result in compiled.items()}
+
+    def _pass_checkpoint(self) -> None:
+        """Wait for turns, if they go on without this mesh."""
+        if self.is_set_aside:
+            self._yield()
 
     def _served_from(self, world: World) -> World:
         if self._world is None:

@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from contextvars import copy_context
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -108,6 +109,7 @@ class Reconciler:
         """
         self._store = store
         self._hub = hub.publisher
+        self.precedence = hub.precedence
         self._kinds = kinds(policies, engine, derives_reachability=derives_reachability)
         self._identities = identities
         self._turn_compiler = partial(TurnCompiler, policies, hub.metrics, identities, checks_itself=checks_itself)
@@ -180,7 +182,7 @@ class Reconciler:
     def lane(self, mesh: str) -> MeshLane:
         """The lane of a mesh. One that is new is kept until a change concerns a mesh without connected proxies."""
         if mesh not in self._lanes:
-            self._lanes[mesh] = MeshLane(mesh, self._turn_compiler())
+            self._lanes[mesh] = MeshLane(mesh, self._turn_compiler(), self.precedence)
         return self._lanes[mesh]
 
     @property
@@ -307,7 +309,8 @@ class Reconciler:
     async def _ask(self, lane: MeshLane, function: Callable[..., T], *arguments: Any) -> T:
         """Ask the compiler of a mesh. However many ask, a turn waits for one of them at the most."""
         await lane.asking.acquire()
-        answer = self._in_thread(function, self.world, *arguments)
+        # In the context of the caller, which has its checkpoint.
+        answer = self._in_thread(copy_context().run, function, self.world, *arguments)
         # A question goes on in its thread when no caller waits for it any more. Until then, no other one is begun.
         answer.add_done_callback(lambda _: lane.asking.release())
         return await asyncio.shield(answer)
@@ -404,7 +407,8 @@ class Reconciler:
             self._wake.clear()
             pending, self._pending = self._pending, PendingChanges()
             async with self._computing:
-                await self._turn(pending)
+                with self.precedence.claimed():
+                    await self._turn(pending)
 
     async def _until_quiet(self) -> None:
         """Wait for changes that belong together, such as those of one file that is being applied."""

@@ -15,6 +15,7 @@ import msgspec
 from envoy.config.listener.v3.listener_pb2 import Listener
 
 from cp.model.canonical import canonical_json
+from cp.model.checkpoint import pass_checkpoint
 from cp.model.failure import Failure, OverLimit, failure
 from cp.policies import ClientRule, Policies, Policy
 from cp.resources.limits import Room
@@ -157,6 +158,7 @@ class FragmentCache:
 
     def get(self, task: Task) -> Fragment:
         """The fragment for these arguments, built now if nobody needed it before. One that cannot be built says so."""
+        pass_checkpoint()
         fragment = self._kept.get(task)
         if fragment is None:
             fragment = self._kept[task] = _attempt(task, self._policies)

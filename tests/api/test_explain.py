@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cp.api.work import WorkBudget, WorkQueue, WorkQueues
+from cp.api.work import WorkQueue, WorkQueues
+from cp.api.work_budget import WorkBudget
 from tests.api.conftest import Api, FixedState, Unit
 from tests.support.uncompilable import REASON, WRITTEN_BY_NOBODY, cannot_compile, cannot_write
 

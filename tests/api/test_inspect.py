@@ -12,7 +12,8 @@ from envoy.extensions.transport_sockets.tls.v3.secret_pb2 import Secret
 from google.protobuf.any_pb2 import Any as AnyMessage
 
 from cp.api.envoy_json import as_data, short_names
-from cp.api.work import WorkBudget, WorkQueue, WorkQueues
+from cp.api.work import WorkQueue, WorkQueues
+from cp.api.work_budget import WorkBudget
 from cp.model.names import Key
 from cp.resources.resource import Resource
 from cp.serving.delivery import ChangeProgress, Delivery, NackReport

@@ -11,7 +11,8 @@ from starlette.requests import Request
 from cp.access.rights import LOCAL_ADMIN
 from cp.api.caller import ApiCaller, enter
 from cp.api.resource_reader import page_of
-from cp.api.work import WorkBudget, WorkQueue, WorkQueues
+from cp.api.work import WorkQueue, WorkQueues
+from cp.api.work_budget import WorkBudget
 from cp.model.checkpoint import Stopped
 from tests.api.conftest import RIGHTS, Api, Unit
 from tests.api.samples import dataplane, timeout

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 import pytest
@@ -15,9 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.requests import ClientDisconnect, Request
 
+from cp.access.rights import Rights, Subjects, User
+from cp.api.caller import ApiCaller, enter
 from cp.api.errors import ApiError
-from cp.api.work import InPieces, WorkBudget, WorkQueue, _pieces, is_small, is_small_text, json_of
-from cp.model.checkpoint import Allowance, Checkpoint, Stopped, never_stopped
+from cp.api.work import InPieces, WorkQueue, _pieces, is_small, is_small_text, json_of
+from cp.api.work_budget import TooMuchMemory, WorkBudget, budgeted
+from cp.model.checkpoint import Allowance, Checkpoint, Stopped, never_stopped, pass_checkpoint
+from cp.precedence import Precedence, yielding
 
 WITHIN = 20
 
@@ -33,8 +38,9 @@ def on_a_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], Non
 class Client:
     """Stays until it leaves."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "ann") -> None:
         self.left = asyncio.Event()
+        self._caller = ApiCaller(User(name), "192.0.2.1:1", Rights(Subjects()))
 
     @property
     def request(self) -> Request:
@@ -42,7 +48,9 @@ class Client:
             await self.left.wait()
             return {"type": "http.disconnect"}
 
-        return Request({"type": "http", "headers": []}, receive)
+        scope = {"type": "http", "client": ("192.0.2.1", 1), "headers": []}
+        enter(scope, self._caller)
+        return Request(scope, receive)
 
 
 class Long:
@@ -133,6 +141,114 @@ async def test_who_comes_when_too_many_wait_is_sent_away() -> None:
 
 
 @on_a_loop
+async def test_callers_take_turns() -> None:
+    order: list[str] = []
+    first = Long()
+    with work(at_once=1) as there:
+        async with asyncio.TaskGroup() as group:
+            client = Client()
+            group.create_task(outcome(there, client, first))
+            await first.until(first.begun)
+            for name in ("ann", "ann", "ann", "bob", "carl"):
+                group.create_task(outcome(there, Client(name), partial(noted, order, name)))
+                await asyncio.sleep(0)
+            client.left.set()
+
+    assert order == ["ann", "bob", "carl", "ann", "ann"]
+
+
+@on_a_loop
+async def test_caller_with_too_many_requests_is_rejected() -> None:
+    long = Long()
+    with work(at_once=1, of_caller=2) as there:
+        async with asyncio.TaskGroup() as group:
+            clients = [Client(), Client()]
+            for client in clients:
+                group.create_task(outcome(there, client, long))
+            await long.until(long.begun)
+            rejected = await outcome(there, Client(), lambda _: 1)
+            other = group.create_task(outcome(there, Client("bob"), lambda _: 1))
+            for client in clients:
+                client.left.set()
+        assert await there.do(Client().request, lambda _: 2) == 2
+
+    assert (rejected.status, rejected.headers["retry-after"], other.result()) == (429, "1", 1)
+    assert "user ann has 2 requests of this sort under way" in str(rejected)
+
+
+def test_work_that_takes_too_much_memory_ends() -> None:
+    sizes = iter([100, 100, 160])
+
+    checkpoint = budgeted(lambda: False, 50, lambda: next(sizes))
+    checkpoint()
+    with pytest.raises(TooMuchMemory):  # noqa: PT012  # memory is measured now and then
+        while True:
+            checkpoint()
+
+
+@on_a_loop
+async def test_too_much_memory_is_answered_with_503() -> None:
+    def grow(checkpoint: Checkpoint) -> None:
+        held = []
+        while True:
+            held.append(bytearray(b"x" * 1024 * 1024))
+            checkpoint()
+
+    with work(memory=32 * 1024 * 1024) as there:
+        rejected = await outcome(there, Client(), grow)
+
+    assert rejected.status == 503
+    assert "takes more than 32 MiB of memory" in str(rejected)
+
+
+@on_a_loop
+async def test_stages_pass_the_checkpoint_of_their_work() -> None:
+    """In the thread of the queue, and in threads of tasks that the queue only awaits."""
+
+    def passing() -> None:
+        begun.set()
+        try:
+            while True:
+                pass_checkpoint()
+        except Stopped:
+            stopped.set()
+            raise
+
+    with work() as there:
+        for waits in (True, False):
+            client, begun, stopped = Client(), threading.Event(), threading.Event()
+            async with asyncio.TaskGroup() as group:
+                if waits:
+                    asked = group.create_task(awaited(there, client, lambda: asyncio.to_thread(passing)))
+                else:
+                    asked = group.create_task(outcome(there, client, lambda _: passing()))
+                assert await asyncio.to_thread(begun.wait, WITHIN)
+                client.left.set()
+                assert await asyncio.to_thread(stopped.wait, WITHIN)
+            assert isinstance(asked.result(), ClientDisconnect)
+
+
+def test_work_waits_for_delivery_and_goes_on_meanwhile() -> None:
+    precedence, passed = Precedence(), 0
+
+    def count() -> None:
+        nonlocal passed
+        passed += 1
+
+    checkpoint = yielding(precedence, count)
+    with precedence.claimed():
+        began = time.monotonic()
+        while time.monotonic() - began < 0.3:
+            checkpoint()
+        in_delivery = passed
+    assert in_delivery > 0
+    passed, began = 0, time.monotonic()
+    while time.monotonic() - began < 0.3:
+        checkpoint()
+    assert passed > in_delivery, "while nothing is delivered, it does not wait"
+
+
+@on_a_loop
 async def test_work_that_is_under_way_at_the_end_stops() -> None:
     long = Long()
     with work() as there:
@@ -212,6 +328,17 @@ async def test_who_waits_for_others_counts_and_ends_too() -> None:
 async def outcome(there: WorkQueue, client: Client, function: Callable[[Checkpoint], Any]) -> Any:
     try:
         return await there.do(client.request, function)
+    except Exception as error:  # noqa: BLE001  # whatever it is, it is looked at
+        return error
+
+
+def noted(order: list[str], name: str, _: Checkpoint) -> None:
+    order.append(name)
+
+
+async def awaited(there: WorkQueue, client: Client, asking: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+    try:
+        return await there.wait(client.request, asking)
     except Exception as error:  # noqa: BLE001  # whatever it is, it is looked at
         return error
 

@@ -7,7 +7,6 @@ from typing import TypeVar
 
 from cp.insight.explain.query import AmbiguousCall
 from cp.insight.simulate import UnsimulatedFeature
-from cp.model.checkpoint import Stopped
 from cp.model.failure import failure
 from cp.resources.resource import Resource
 
@@ -21,7 +20,7 @@ def of_proxy(dataplane: Resource, make: Callable[[], T]) -> T:
     """
     try:
         return make()
-    except (AmbiguousCall, Stopped, UnsimulatedFeature):
+    except (AmbiguousCall, UnsimulatedFeature):
         raise
     except Exception as error:  # whatever it is, it is no fault of who asks
         raise UnsimulatedFeature(f"what {dataplane.key} is served {failure(error).unknown}") from error

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import chain as chained
 from typing import TypeAlias
 
+from cp.model.checkpoint import pass_checkpoint
 from cp.model.dependency import Name
 from cp.model.names import Destination
 from cp.rules import CombinedConf, RouteRule
@@ -79,6 +80,7 @@ class HostBuilder:
         protocol = Protocol.HTTP if self.port.is_http else Protocol.TCP
         for level in self.basis.routes.levels:
             for row in self._level(level, protocol, backends):
+                pass_checkpoint()
                 yield row, backends.route_rules[row.owner]
                 if row.match == CATCH_ALL:
                     return
