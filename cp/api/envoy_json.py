@@ -8,8 +8,9 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from google.protobuf import json_format, symbol_database
+from google.protobuf.message import Message
 
-from cp.model.checkpoint import Checkpoint, checked, never_stopped
+from cp.model.checkpoint import Checkpoint, checked, never_stopped, pass_checkpoint
 from cp.model.secret_data import redacted
 from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, ROUTES, RUNTIME, SECRET, SHORT, TYPES, PackedResource
 from cp.translate.snapshot import Snapshot
@@ -36,6 +37,9 @@ _MAPS: Final = frozenset(
         "typedPerFilterConfig",
     }
 )
+_MANY: Final = ("virtual_hosts", "routes")
+"""The fields with which route tables grow."""
+
 
 
 def as_data(
@@ -55,12 +59,29 @@ def decoded(packed: PackedResource) -> dict[str, Any]:
     message = symbol_database.Default().GetSymbol(packed.type_url.rpartition("/")[2])()
     message.ParseFromString(packed.body)
     try:
-        data = json_format.MessageToDict(message)
+        data = _in_pieces(message)
     except TypeError:  # an Any of a type that nothing has imported so far
         import_every_message()
-        data = json_format.MessageToDict(message)
+        data = _in_pieces(message)
     shown: dict[str, Any] = _in_order(redacted(data))
     return shown
+
+
+def _in_pieces(message: Message) -> dict[str, Any]:
+    """A message as plain data: the routes of a table one by one, since there may be many."""
+    fields = message.DESCRIPTOR.fields_by_name
+    name = next((name for name in _MANY if name in fields), None)
+    if name is None:
+        pass_checkpoint()
+        whole: dict[str, Any] = json_format.MessageToDict(message)
+        return whole
+    items = list(map(_in_pieces, getattr(message, name)))
+    rest = type(message)()
+    rest.CopyFrom(message)
+    rest.ClearField(name)
+    data = json_format.MessageToDict(rest) | ({fields[name].json_name: items} if items else {})
+    in_order = (fields[key].json_name for key in sorted(fields, key=lambda key: fields[key].number))
+    return {key: data[key] for key in in_order if key in data}
 
 
 def message_of(type_url: str, data: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, TypeAlias
 
+from cp.model.checkpoint import pass_checkpoint
 from cp.model.paths import Step, entry, step
 
 
@@ -83,6 +84,7 @@ def differing_fields(before: Any, after: Any) -> Iterator[ChangedField]:
 
 
 def _fields(way: _Way, before: Any, after: Any) -> Iterator[ChangedField]:
+    pass_checkpoint()
     if before == after:
         return
     if isinstance(before, Mapping) and isinstance(after, Mapping):

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from cp.insight.effects import Build, built, confs_of
+from cp.model.checkpoint import pass_checkpoint
 from cp.model.names import Destination
 from cp.policies import Policy
 from cp.rules import CombinedConf, RouteRule, by_specificity
@@ -100,6 +101,7 @@ def _routes(
     for host in hosts:
         services = services_of(host)
         for row in host.routes:
+            pass_checkpoint()
             rule = host.route_rules.get(row.owner)
             service = service_of_row(row, services)
             key = None if rule is None else (rule.contributors, rule.hash, service)

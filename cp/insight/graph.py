@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from cp.model.checkpoint import Checkpoint, checked, never_stopped
+from cp.model.checkpoint import Checkpoint, checked, never_stopped, pass_checkpoint
 from cp.model.failure import Failure
 from cp.model.memo import IdentityDict
 from cp.model.names import Destination, Key
@@ -247,6 +247,7 @@ def _clusters(rows: Iterable[Route]) -> tuple[str, ...]:
 
 
 def _route(row: Route, by_cluster: Mapping[str, Destination]) -> GraphRoute:
+    pass_checkpoint()
     splits = tuple(_split(by_cluster.get(split.cluster), split) for split in row.splits)
     reason = row.unavailable_reason or next((split.reason for split in row.splits if split.missing), "")
     return GraphRoute(row.owner, row.match.path.value, splits, reason)

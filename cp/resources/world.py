@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeVar, cast
 
+from cp.model.checkpoint import checked, pass_checkpoint
 from cp.model.document import Document
 from cp.model.memo import Memo
 from cp.model.names import Identity, Key
@@ -123,7 +124,7 @@ class World:
         revision: int = 0,
         findings: tuple[Finding, ...] = (),
     ) -> World:
-        reads = {document.key: parse(document, kinds) for document in documents}
+        reads = {document.key: parse(document, kinds) for document in checked(documents, pass_checkpoint)}
         grouped: dict[tuple[str, str], dict[str, Resource]] = {}
         for key, read in reads.items():
             if read.resource is not None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cp.model.checkpoint import pass_checkpoint
 from cp.model.names import Destination, Identity, kri
 from cp.rules.build import PolicyRules
 from cp.rules.destinations import of_service
@@ -88,6 +89,7 @@ def routes_of(conf: MergedConf) -> tuple[RouteRule, ...]:
 
 def _http(conf: MergedConf) -> Iterator[RouteRule]:
     for entry in conf.entries("rules"):
+        pass_checkpoint()
         backends = conf.fields.get(f"{entry.path}.{_BACKENDS}")
         source = entry.owner if backends is None else backends.winner.origin
         where = "" if backends is None else backends.winner.path

@@ -236,6 +236,7 @@ def _attempt(task: Task, policies: Policies) -> Fragment:
 
 def build(task: Task, policies: Iterable[Policy[Any]]) -> Fragment:
     """Draft, let each policy write, serialise."""
+    pass_checkpoint()
     problems: list[Problem] = []
     built = Built(task.site, [message for draft in _drafts(task, policies, problems) for _, message in draft])
     used: list[tuple[str, str]] = []
@@ -336,6 +337,7 @@ def _listener(draft: ListenerDraft, policies: Iterable[Policy[Any]], task: Task)
         _whole_listener(policy, conf, of_downstream(policy), draft)
         own_confs = []
         for route in draft.routes:
+            pass_checkpoint()
             own = of_owner.get(route.site.owner)
             of_route = None if own is None else own(policy)
             effective = conf if of_route is None else of_route

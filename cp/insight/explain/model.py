@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from cp.insight.explain.query import CallQuery
 from cp.insight.simulate import Outcome, RouteCondition, TrafficShare
+from cp.model.checkpoint import pass_checkpoint
 from cp.model.duration import Duration
 from cp.model.names import Key
 from cp.model.secret_data import redacted
@@ -292,6 +293,7 @@ def as_plain(value: Any) -> Any:
     if isinstance(value, Duration):
         return str(value)
     if is_dataclass(value) and not isinstance(value, type):
+        pass_checkpoint()
         return {_json_name(type(value), field.name): as_plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, dict):
         return {name: as_plain(inner) for name, inner in value.items()}

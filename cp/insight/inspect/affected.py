@@ -22,7 +22,7 @@ from cp.insight.legacy import (
     written_path,
     written_values,
 )
-from cp.model.checkpoint import Checkpoint, checked, never_stopped
+from cp.model.checkpoint import Checkpoint, checked, never_stopped, pass_checkpoint
 from cp.model.failure import WHOLE, Failure, made_or_failure
 from cp.model.memo import ByIdentity
 from cp.model.names import Key
@@ -355,6 +355,7 @@ def _effects_of_field(scope: ConfScope, field: MergedField, policy: Key) -> Iter
 
 
 def _effect_data(effect: PolicyEffect) -> dict[str, Any]:
+    pass_checkpoint()
     data: dict[str, Any] = {
         "where": str(effect.scope),
         "field": effect.path,

@@ -12,6 +12,7 @@ from cp.insight.lint.decisions import RouteTableDecision
 from cp.insight.lint.gateway_decisions import GatewayTableDecision
 from cp.insight.lint.survey import MeshSurvey
 from cp.insight.lint.wording import origin_name
+from cp.model.checkpoint import checked, pass_checkpoint
 from cp.model.names import Key
 from cp.model.paths import step
 from cp.model.violation import Finding
@@ -86,7 +87,7 @@ def paths_over(match: Match) -> Iterator[tuple[str, str]]:
 
 def _add_table(survey: MeshSurvey, rows: Iterable[_Row], states: dict[_MatchPath, _MatchState]) -> None:
     earlier: dict[tuple[str, str], list[_Row]] = {}
-    for match, rule in rows:
+    for match, rule in checked(rows, pass_checkpoint):
         covering = (row for path in paths_over(match) for row in earlier.get(path, ()) if covers(row[0], match))
         taker = next(covering, None)
         policy = survey.world.get(rule.origin.policy)

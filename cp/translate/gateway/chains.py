@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
+from cp.model.checkpoint import checked, pass_checkpoint
 from cp.model.failure import failure
 from cp.model.hosts import ANY_HOST
 from cp.translate.failed import with_cause
@@ -165,7 +166,7 @@ def _own_of_host(host: HostResult, common: Confs) -> Iterator[tuple[Route, Confs
     if mark := host.basis.row_mark:
         yield Route(mark, mark, is_every=True), tuple(conf for conf in host.confs if conf not in common)
     own_confs = dict(host.own_confs)
-    for row in host.routes:
+    for row in checked(host.routes, pass_checkpoint):
         if row.owner in own_confs:
             yield Route(row.name, row.owner), own_confs[row.owner]
 
