@@ -1,6 +1,6 @@
 """`make bench`: measurements, as ratios of one run. Absolute times waver with the machine.
 
-python -m bench [serving | mtls | rules | reachability | api | store | instances | isolation | cli | page] [--quick]
+python -m bench [serving | mtls | rules | reachability | api | store | instances | isolation | meshes | cli | page] [--quick]
                 [--only delta,sotw] [--proxies N] [--services N] [--sizes 100,300] [--hostnames N]
                 [--kinds MeshTimeout,MeshRetry] [--simulate FILE]
 """
@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bench import api, cli, page, reachability, rules, store
+from bench import api, cli, meshes, page, reachability, rules, store
 from bench.instances import run as instances
 from bench.instances.stand import Options as InstancesOptions
 from bench.isolation import run as isolation
@@ -23,7 +23,19 @@ from bench.mtls.stand import Size
 from bench.serving import run as serving
 
 _PARTS = "parts of serving and mtls: delta, sotw, growth, gateways"
-SCENARIOS = ("rules", "reachability", "serving", "mtls", "api", "store", "instances", "isolation", "cli", "page")
+SCENARIOS = (
+    "rules",
+    "reachability",
+    "serving",
+    "mtls",
+    "api",
+    "store",
+    "instances",
+    "isolation",
+    "meshes",
+    "cli",
+    "page",
+)
 
 
 def main() -> int:
@@ -38,6 +50,7 @@ def main() -> int:
         "store": _store,
         "instances": _instances,
         "isolation": _isolation,
+        "meshes": _meshes,
         "cli": _cli,
         "page": _page,
     }
@@ -115,6 +128,11 @@ def _instances(arguments: argparse.Namespace) -> dict[str, Any]:
 def _isolation(arguments: argparse.Namespace) -> dict[str, Any]:
     kinds = tuple(arguments.kinds.split(",")) if arguments.kinds else isolation.QUICK if arguments.quick else ()
     return isolation.run(isolation.Options(kinds, edits=3 if arguments.quick else 6))
+
+
+def _meshes(arguments: argparse.Namespace) -> dict[str, Any]:
+    usual = meshes.Options(50, 3) if arguments.quick else meshes.Options()
+    return meshes.run(usual if arguments.hostnames is None else replace(usual, hostnames=arguments.hostnames))
 
 
 def _page(arguments: argparse.Namespace) -> dict[str, Any]:
