@@ -446,7 +446,7 @@ def test_nobody_is_blamed_for_a_nack_of_what_is_taken_back_meanwhile(monkeypatch
         await rig.outcome([await rig.write(patch("bad"), timeout(3))])
         compiled = rig.reconciler.compiled
 
-        async def compiled_later(proxies: Iterable[str]) -> tuple[World, Mapping[str, CompiledProxy]]:
+        async def compiled_later(proxies: Iterable[str]) -> Mapping[str, tuple[World, CompiledProxy]]:
             await rig.store.write(Delete(PATCH))
             await rig.reconciler.current()
             return await compiled(proxies)
