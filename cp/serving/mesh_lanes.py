@@ -82,12 +82,18 @@ class MeshLane:
         self.since = None if self.current is None else self.current.pending.noticed_at or monotonic()
         self.is_set_aside = self.is_set_aside and self.current is not None
 
-    @property
-    def unpublished(self) -> Iterator[int]:
-        """The revisions of the changes that its proxies have not been given, while it is set aside."""
-        for work in (self.current, self.next):
-            if self.is_set_aside and work is not None:
-                yield from work.pending.revisions
+    def unpublished(self, asked: AbstractSet[int], newest: int) -> Iterator[int]:
+        """The revisions that its proxies have not been given while it is set aside.
+
+        Of those that are asked about or, without any, up to the newest.
+        """
+        for work in (self.current, self.next) if self.is_set_aside else ():
+            contents = None if work is None else work.pending.contents
+            if contents is not None:  # the changes are not known one by one
+                yield from (revision for revision in asked or (newest,) if revision <= contents.revision)
+            if work is not None:
+                revisions = work.pending.revisions
+                yield from (number for number in revisions if (number in asked if asked else number <= newest))
 
     def compute(self, work: LaneWork, connected: Collection[str], certified: AbstractSet[Key]) -> TurnResult:
         """The newest snapshots of the connected proxies of the mesh that changes concern. All others are forgotten."""

@@ -256,12 +256,11 @@ class Reconciler:
         deadline = loop.time() + within
         if not await self.wait_for_revision(max(revisions, default=0), within):
             return False, self.world.revision
-        newest = self.world.revision
+        asked, newest = frozenset(revisions), self.world.revision
 
         def missing() -> list[int]:
             lanes = [lane for lane in self._lanes.values() if not meshes or lane.mesh in meshes]
-            unpublished = (revision for lane in lanes for revision in lane.unpublished)
-            return [number for number in unpublished if (number in revisions if revisions else number <= newest)]
+            return [revision for lane in lanes for revision in lane.unpublished(asked, newest)]
 
         is_published = await self._wait_until(lambda: not missing(), deadline - loop.time())
         return is_published, min(missing(), default=self.world.revision + 1) - 1
@@ -301,10 +300,20 @@ class Reconciler:
             by_mesh.setdefault(dataplane_key(proxy).mesh, []).append(proxy)
         compiled: dict[str, tuple[World, CompiledProxy]] = {}
         for mesh, of_mesh in by_mesh.items():
-            lane = self.lane(mesh)
-            if not lane.is_set_aside:
-                compiled |= await self._ask(lane, lane.compiled, of_mesh)
+            compiled |= await self._unless_set_aside(self.lane(mesh), of_mesh)
         return compiled
+
+    async def _unless_set_aside(
+        self, lane: MeshLane, proxies: Collection[str]
+    ) -> Mapping[str, tuple[World, CompiledProxy]]:
+        """Some proxies of a mesh; none as soon as the mesh is set aside."""
+        asking = asyncio.get_running_loop().create_task(self._ask(lane, lane.compiled, proxies))
+        try:
+            while not lane.is_set_aside and not asking.done():
+                await asyncio.wait({asking}, timeout=_LOOKS_EVERY)
+            return asking.result() if asking.done() else {}
+        finally:
+            asking.cancel()
 
     async def _ask(self, lane: MeshLane, function: Callable[..., T], *arguments: Any) -> T:
         """Ask the compiler of a mesh. However many ask, a turn waits for one of them at the most."""
@@ -461,6 +470,7 @@ class Reconciler:
             is_alone = number == len(waiting) and not results
             if await self._is_in_time(lane, computation, grace, is_alone=is_alone):
                 results.append(computation.result())
+                self._report_caught_up(lane)
                 lane.finish()
             else:
                 lane.is_set_aside, grace = True, _SHORT_GRACE

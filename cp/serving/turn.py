@@ -78,10 +78,8 @@ class PendingChanges:
 
     @property
     def revisions(self) -> Iterator[int]:
-        """The revisions of the changes; of those that the store does not know one by one, the last."""
-        if self.contents is not None:
-            yield self.contents.revision
-        yield from (change.revision for batch in self.batches for change in batch.changes)
+        """The revisions of the changes that the store knows one by one."""
+        return (change.revision for batch in self.batches for change in batch.changes)
 
     def concern(self, mesh: str) -> bool:
         """True if the proxies of a mesh have to be computed: some of them, or all."""
