@@ -27,6 +27,7 @@ EDGE = {
         "cp.listening",
         "cp.log",
         "cp.metrics",
+        "cp.precedence",
         "cp.tracing",
         "cp.version",
     ),

@@ -76,10 +76,10 @@ def _in_pieces(message: Message) -> dict[str, Any]:
         whole: dict[str, Any] = json_format.MessageToDict(message)
         return whole
     items = list(map(_in_pieces, getattr(message, name)))
-    rest = type(message)()
-    rest.CopyFrom(message)
-    rest.ClearField(name)
-    data = json_format.MessageToDict(rest) | ({fields[name].json_name: items} if items else {})
+    shell = type(message)()
+    shell.CopyFrom(message)
+    shell.ClearField(name)
+    data = json_format.MessageToDict(shell) | ({fields[name].json_name: items} if items else {})
     in_order = (fields[key].json_name for key in sorted(fields, key=lambda key: fields[key].number))
     return {key: data[key] for key in in_order if key in data}
 

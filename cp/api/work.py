@@ -274,15 +274,15 @@ class WorkQueues:
     @classmethod
     def beside(cls, precedence: Precedence) -> WorkQueues:
         """Queues whose questions wait for the delivery to proxies."""
-        one = partial(WorkQueue, budget=_ONE, precedence=precedence)
+        queue = partial(WorkQueue, budget=_ONE, precedence=precedence)
         return cls(
             precedence,
-            documents=one("documents"),
-            resources=one("resources"),
+            documents=queue("documents"),
+            resources=queue("resources"),
             questions=WorkQueue("questions", precedence=precedence),
-            explanations=one("explanations"),
-            graphs=one("graphs"),
-            plans=one("plans"),
+            explanations=queue("explanations"),
+            graphs=queue("graphs"),
+            plans=queue("plans"),
         )
 
     def close(self) -> None:
