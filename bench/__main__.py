@@ -1,7 +1,7 @@
 """`make bench`: measurements, as ratios of one run. Absolute times waver with the machine.
 
-python -m bench [serving | mtls | rules | reachability | api | store | instances | isolation | meshes | cli | page] [--quick]
-                [--only delta,sotw] [--proxies N] [--services N] [--sizes 100,300] [--hostnames N]
+python -m bench [serving | mtls | rules | reachability | api | store | instances | isolation | meshes | cli | page]
+                [--quick] [--only delta,sotw] [--proxies N] [--services N] [--sizes 100,300] [--hostnames N]
                 [--kinds MeshTimeout,MeshRetry] [--simulate FILE]
 """
 

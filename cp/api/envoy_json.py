@@ -41,7 +41,6 @@ _MANY: Final = ("virtual_hosts", "routes")
 """The fields with which route tables grow."""
 
 
-
 def as_data(
     snapshot: Snapshot, type_urls: Iterable[str] = TYPES, checkpoint: Checkpoint = never_stopped
 ) -> dict[str, dict[str, Any]]:
