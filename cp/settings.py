@@ -336,6 +336,15 @@ class Settings(BaseSettings):
         description="Microseconds after which a silent control plane is restarted; 0 for never. systemd sets it for a "
         "unit with `WatchdogSec`.",
     )
+    listener_drain_time: Seconds = Field(
+        default=600,
+        ge=0,
+        le=3600,
+        validation_alias="KOGUMA_LISTENER_DRAIN_TIME",
+        description="Seconds for which an Envoy drains a changed listener (`--drain-time-s`), if its bootstrap "
+        "configuration does not say. A proxy keeps the clusters that a change took from it for so long. `koguma dp "
+        "run` says how long it is; for kuma-dp it is 30 s. The default is Envoy's. 0 keeps nothing.",
+    )
     deregistration_delay: Seconds = Field(
         default=10,
         gt=0,

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Final, Protocol
 
 from cp.ads.session.messages import Nack, Node, ResponseCounts, TypeStatus
-from cp.model.registration import CERTIFICATES, RESOURCE
+from cp.model.registration import CERTIFICATES, DRAIN_TIME, RESOURCE
 from cp.translate.snapshot import Snapshot
 from generators.grpc.tls import PROVIDER
+
+_LONGEST_DRAIN_TIME: Final = 3600.0
+"""Seconds. A proxy that claims to drain longer is not served what it lost for longer."""
 
 
 class StreamSession(Protocol):
@@ -89,6 +92,12 @@ class Connection:
         metadata = {name: value for name, value in self.node.metadata.items() if name != RESOURCE}
         node = replace(self.node, metadata=metadata)
         return ConnectionRecord(node, self.kind, self.since, until, self.answered_at, self.session.tallies)
+
+
+def drain_time(node: Node, default: float) -> float:
+    """How long the listeners of a proxy drain after a change, in seconds; `default` if its node does not say."""
+    seconds = node.metadata.get(DRAIN_TIME)
+    return min(max(seconds, 0.0), _LONGEST_DRAIN_TIME) if isinstance(seconds, int | float) else default
 
 
 def names_provider(node: Node) -> bool:

@@ -20,12 +20,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
-from cp.ads.connection import Connection, ConnectionRecord
+from cp.ads.connection import Connection, ConnectionRecord, drain_time
+from cp.ads.draining import DrainingResource, DrainingResources
 from cp.ads.push_tally import PushTally
 from cp.ads.session import wire
-from cp.ads.session.messages import Nack
+from cp.ads.session.messages import Nack, Node
 from cp.ads.session.name_sets import NameSets
 from cp.metrics import Metrics
 from cp.model.names import dataplane_key
@@ -35,6 +37,10 @@ from cp.translate.snapshot import Snapshot, SnapshotPart
 
 REMEMBERED: Final = 10_000
 """Proxies that have left of which it is remembered when they were connected."""
+
+
+_LONGEST_SLEEP: Final = 1.0
+"""Seconds after which a sooner moment of expiry is noticed, and a change of the clock."""
 
 
 class ProxyWatch:
@@ -70,6 +76,8 @@ class _HubState:
 
     clock: Callable[[], float]
     metrics: Metrics
+    drain_time: float
+    draining: DrainingResources
     snapshots: dict[str, Snapshot] = field(default_factory=dict)
     # Proxies that have left since their snapshot was published, which may so be from before a change that they miss.
     unconfirmed: set[str] = field(default_factory=set)
@@ -82,6 +90,7 @@ class _HubState:
     arrivals: ProxyWatch = field(default_factory=ProxyWatch)
     departures: ProxyWatch = field(default_factory=ProxyWatch)
     nacks: ProxyWatch = field(default_factory=ProxyWatch)
+    has_drains: asyncio.Event = field(default_factory=asyncio.Event)
     watches: list[ProxyWatch] = field(default_factory=list)
     tallies: list[PushTally] = field(default_factory=list)
 
@@ -113,6 +122,27 @@ class _HubState:
             return False
         return all(connection.session.is_at(snapshot) for connection in connections)
 
+    def held_back(self, proxy: str) -> frozenset[tuple[str, str]]:
+        """The types and names of what a proxy does not have, because it NACKed it."""
+        statuses = (status for connection in self.connections_of(proxy) for status in connection.session.statuses)
+        return frozenset((status.type_url, held.name) for status in statuses for held in status.held_back)
+
+    def drain_time_of(self, proxy: str) -> float:
+        """How long the listeners of a proxy drain, in seconds."""
+        connections = self.connections.get(proxy, ())
+        times = (drain_time(connection.node, self.drain_time) for connection in connections)
+        return max(times, default=self.drain_time)
+
+    def replace(self, proxy: str, snapshot: Snapshot) -> bool:
+        """Set the newest snapshot of a proxy and wake its streams. Returns whether the proxy was not behind before."""
+        # A proxy that is still behind stays so since the first change that it has not ACKed.
+        is_newly_behind = proxy not in self.behind_since or self.has_acked(proxy)
+        if is_newly_behind:
+            self.behind_since[proxy] = self.clock()
+        self.snapshots[proxy] = snapshot
+        self.wake(proxy)
+        return is_newly_behind
+
     def wake(self, proxy: str) -> None:
         for connection in self.connections.get(proxy, ()):
             connection.wake()
@@ -137,20 +167,31 @@ class PublisherSide:
         state = self._state
         published = state.snapshots.get(proxy)
         # Most changes change nothing for most proxies. The snapshot that is there stays, the object that sessions have.
-        if published is not None and published == snapshot:
+        if published is not None and published.has_same_active_parts(snapshot):
             self.confirm(proxy)
             return False
+        if published is not None and state.drain_time_of(proxy) > 0:
+            snapshot = state.draining.keep(proxy, published, snapshot, partial(state.held_back, proxy))
+        else:
+            state.draining.forget(proxy)
         if proxy in state.connections:  # a proxy that has left misses the changes from now on, so it stays unconfirmed
             state.unconfirmed.discard(proxy)
-        # A proxy that is still behind stays so since the first change that it has not ACKed.
-        is_newly_behind = proxy not in state.behind_since or state.has_acked(proxy)
-        if is_newly_behind:
-            state.behind_since[proxy] = state.clock()
+        is_newly_behind = state.replace(proxy, snapshot)
         if changed is not None and (is_newly_behind or proxy not in state.changed_at):
             state.changed_at[proxy] = changed
-        state.snapshots[proxy] = snapshot
-        state.wake(proxy)
         return True
+
+    async def end_drains(self) -> None:
+        """Remove from proxies, until cancelled, what their listeners have stopped using (`DrainingResources`)."""
+        state = self._state
+        while True:
+            if (moment := state.draining.next_expiry()) is None:  # no clock runs while nothing drains
+                state.has_drains.clear()
+                await state.has_drains.wait()
+                continue
+            await asyncio.sleep(min(max(moment - state.clock(), 0.0), _LONGEST_SLEEP))
+            for proxy, draining in state.draining.expired():
+                state.replace(proxy, state.draining.with_draining(state.snapshots[proxy], draining))
 
     def confirm(self, proxy: str) -> None:
         """The snapshot of a proxy that came back is still its newest, or the last that could be made."""
@@ -177,6 +218,7 @@ class PublisherSide:
         """The proxy is gone for good."""
         state = self._state
         state.snapshots.pop(proxy, None)
+        state.draining.forget(proxy)
         state.unconfirmed.discard(proxy)
         state.behind_since.pop(proxy, None)
         state.last_connections.pop(proxy, None)
@@ -234,6 +276,18 @@ class StreamSide:
     def newest(self, proxy: str) -> Snapshot | None:
         """What a proxy should have; nothing until that is known."""
         return self._state.newest(proxy)
+
+    def unknown_drain_time(self, node: Node) -> float:
+        """How long listeners may drain of which this process knows nothing: those of a proxy that is new to it."""
+        return 0.0 if node.id in self._state.snapshots else drain_time(node, self._state.drain_time)
+
+    def note_start(self, connection: Connection) -> None:
+        """The client has just started, so that no listener of it drains."""
+        state, proxy = self._state, connection.node.id
+        snapshot = state.snapshots.get(proxy)
+        if snapshot is not None and snapshot.draining and len(state.connections[proxy]) == 1:
+            state.draining.forget(proxy)
+            state.snapshots[proxy] = Snapshot(*snapshot.active_parts)
 
     def trusts_versions(self, proxy: str) -> bool:
         """The versions that the proxy names on a new stream tell what it has."""
@@ -300,7 +354,15 @@ class StreamSide:
             tally.answered(connection.node.id, SHORT[type_url], is_ack=nack is None)
         if nack is not None:
             self._state.nacks.tell(connection.node.id)
+            self._drop_nacked(connection.node.id)
         self.caught_up(connection)
+
+    def _drop_nacked(self, proxy: str) -> None:
+        """What a proxy NACKed it does not use, so that it need not be kept for its listeners."""
+        state = self._state
+        draining = state.draining.drop(proxy, state.held_back(proxy))
+        if draining is not None:
+            state.replace(proxy, state.draining.with_draining(state.snapshots[proxy], draining))
 
     def caught_up(self, connection: Connection) -> None:
         """A client may have all that it should have: it has answered, or there was nothing to send."""
@@ -308,6 +370,8 @@ class StreamSide:
         # Only a proxy that is behind is looked at: `has_acked` goes through all channels of all its streams.
         if proxy in state.behind_since and state.has_acked(proxy):
             del state.behind_since[proxy]
+            if state.draining.start(proxy, state.drain_time_of(proxy)):
+                state.has_drains.set()
             if (changed := state.changed_at.pop(proxy, None)) is not None:
                 state.metrics.in_force_after(changed)
         state.tell_watches(proxy)
@@ -348,6 +412,18 @@ class ObserverSide:
     def late_since(self, proxy: str) -> float | None:
         """Since when a change waits that may concern a proxy and is not computed yet; None if none does."""
         return self._state.late_since(proxy)
+
+    def draining(self, proxy: str) -> tuple[DrainingResource, ...]:
+        """The resources that a connected proxy has only for draining listeners."""
+        return tuple(self._state.draining.of(proxy)) if proxy in self._state.connections else ()
+
+    def draining_counts(self) -> Mapping[str, int]:
+        """How many resources of each type proxies have only for draining listeners."""
+        return self._state.draining.counts()
+
+    def dropped_early(self) -> int:
+        """How many resources were removed before the end of a drain time, to stay within the limits."""
+        return self._state.draining.dropped
 
     def since(self, proxy: str) -> float | None:
         """Since when a connected proxy has been in sync, or not."""
@@ -403,8 +479,12 @@ class ObserverSide:
 
 
 class Hub:
-    def __init__(self, clock: Callable[[], float] = time.time, metrics: Metrics | None = None) -> None:
-        state = _HubState(clock, Metrics() if metrics is None else metrics)
+    def __init__(
+        self, clock: Callable[[], float] = time.time, metrics: Metrics | None = None, *, drain_time: float = 0.0
+    ) -> None:
+        """`drain_time`: how long listeners drain, in seconds, of proxies that do not say so themselves."""
+        shared_metrics = Metrics() if metrics is None else metrics
+        state = _HubState(clock, shared_metrics, drain_time, DrainingResources(clock))
         self.publisher = PublisherSide(state)
         self.streams = StreamSide(state)
         self.observer = ObserverSide(state)

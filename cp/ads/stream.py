@@ -87,12 +87,19 @@ class _Session(StreamSession, Protocol):
     def receive(self, request: Any) -> list[Response]: ...
     def publish(self, snapshot: Snapshot) -> list[Response]: ...
     def expire(self, nonce: str) -> list[Response]: ...
+    def remove_unknown(self) -> list[Response]: ...
 
     @property
     def awaited_answer(self) -> str | None: ...
 
     @property
     def unanswered(self) -> int: ...
+
+    @property
+    def has_unknown(self) -> bool: ...
+
+    @property
+    def is_fresh(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,18 +316,24 @@ class Stream:
         return node
 
     async def _serve_node(self, node: Node, context: Context) -> None:
+        drain_time = self._hub.unknown_drain_time(node)
         self._session = self._kind.session(
-            self._hub.names.shared, trusts_versions=self._hub.trusts_versions(node.id), is_envoy=node.is_envoy
+            self._hub.names.shared,
+            trusts_versions=self._hub.trusts_versions(node.id),
+            keeps_unknown=drain_time > 0,
+            is_envoy=node.is_envoy,
         )
         self._log = self._log.bind(proxy=node.id)
         self._connection = Connection(node, self._kind.name, self._session, self._wake.set)
         with self._hub.connected(self._connection):
             self._hub.metrics.opened.labels(self._kind.name).inc()
             self._log.info("proxy.connected", peer=context.peer(), envoy=node.version, **self._token)
+            removal = asyncio.get_running_loop().call_later(drain_time + self._patience, self._remove_unknown)
             try:
                 with self._until_token_expires():
                     await self._exchange(context)
             finally:
+                removal.cancel()
                 if self._deadline is not None:
                     self._deadline.cancel()
                 self._log.info("proxy.disconnected")
@@ -336,6 +349,8 @@ class Stream:
             # status, which fails, and the client is never told that the stream has ended.
             await context.send_initial_metadata(())
         self._receive(self._take_first_request())
+        if self._session.is_fresh:
+            self._hub.note_start(self._connection)
         self._wake.set()
         if self._expulsion is not None:
             raise self._expulsion
@@ -453,6 +468,12 @@ class Stream:
         self._awaited_answer, self._deadline = awaited_answer, None
         if awaited_answer is not None:
             self._deadline = asyncio.get_running_loop().call_later(self._patience, self._expire, awaited_answer)
+
+    def _remove_unknown(self) -> None:
+        """The listeners have drained that the proxy had when it connected to this process for the first time."""
+        if self._session.has_unknown:
+            self._queue(self._session.remove_unknown())
+            self._wake.set()
 
     def _expire(self, nonce: str) -> None:
         self._log.warning("clusters.unanswered", seconds=self._patience)

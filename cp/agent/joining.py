@@ -36,6 +36,9 @@ class MeshJoin:
     token_secret: str = ""
     """The file with the token, as Envoy reads it; empty if the proxy has none."""
 
+    listener_drain_seconds: int | None = None
+    """For how long Envoy drains a listener that has changed."""
+
     @property
     def path(self) -> str:
         return f"/meshes/{self.mesh}/dataplanes/{self.name}"
@@ -83,6 +86,7 @@ def bootstrap(client: Client, joining: MeshJoin, patience: RetryTime, authority:
         "caCert": authority,
         "owner": joining.owner,
         "dataplaneResource": joining.resource,
+        "listenerDrainSeconds": joining.listener_drain_seconds,
         "version": {"kumaDp": {"version": VERSION}},
         "features": ["feature-delta-grpc"],
         **_places(client),

@@ -131,6 +131,7 @@ def _mesh_join(orders: AgentOrders, folder: Path, token: TokenSecret) -> joining
         owner=uuid.uuid4().hex,
         resource=orders.dataplane.text,
         token_secret=token.path,
+        listener_drain_seconds=orders.flags.drain_time,
     )
 
 

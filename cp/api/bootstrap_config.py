@@ -8,7 +8,7 @@ from typing import Any, Final
 from cp.api.bootstrap_request import ENVOY, GRPC_CLIENT, BootstrapRequest, unprocessable
 from cp.api.collaborators import BootstrapDefaults
 from cp.model.document import Document
-from cp.model.registration import CERTIFICATES, OWNER, RESOURCE
+from cp.model.registration import CERTIFICATES, DRAIN_TIME, OWNER, RESOURCE
 from cp.resources.client import CLIENT_LABEL, GRPC
 from cp.resources.dataplane import SERVICE_TAG
 from cp.resources.labels import WORKLOAD_LABEL
@@ -20,6 +20,9 @@ _ZONE: Final = "kuma.io/zone"
 _DELTA: Final = "feature-delta-grpc"
 _SOCKET: Final = "envoy-admin.sock"
 _LARGEST_PORT: Final = 65535
+_KUMA_DP: Final = "kumaDp"
+_DRAIN_TIME_OF_KUMA_DP: Final = 30.0
+"""Seconds: the default of its `--drain-time`. It does not say whether it was given another."""
 
 
 def bootstrap_config(
@@ -97,7 +100,16 @@ def _metadata(wanted: BootstrapRequest, admin: ListenAddress) -> dict[str, Any]:
         "version": wanted.version,
         "dynamicMetadata": wanted.dynamic_metadata,
     }
-    return {name: value for name, value in metadata.items() if value}
+    drain_time = _drain_time(wanted)
+    given = {name: value for name, value in metadata.items() if value}
+    return given if drain_time is None else {**given, DRAIN_TIME: drain_time}
+
+
+def _drain_time(wanted: BootstrapRequest) -> float | None:
+    """For how many seconds the Envoy drains a listener that has changed; None if that is not known."""
+    if wanted.listener_drain_seconds is None and _KUMA_DP in wanted.version:
+        return _DRAIN_TIME_OF_KUMA_DP
+    return wanted.listener_drain_seconds
 
 
 def _admin(wanted: BootstrapRequest, data: Mapping[str, Any], defaults: BootstrapDefaults) -> ListenAddress:

@@ -59,6 +59,9 @@ class BootstrapRequest(msgspec.Struct, frozen=True, rename="camel", kw_only=True
     owner: str = ""
     """The id of the run of the proxy. A proxy that sends none is given one."""
 
+    listener_drain_seconds: float | None = None
+    """Ours: for how long the Envoy drains a listener that has changed. None: the proxy does not say."""
+
     workdir: str = ""
     system_ca_path: str = ""
     features: list[str] = []

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from cp.ads.connection import ConnectionRecord
+from cp.ads.draining import DrainingResource
 from cp.identity.leaf import Certificate
 from cp.insight.report import finding_data
 from cp.model.moments import timestamp
@@ -44,6 +45,7 @@ def delivery_data(
         "certificate": None if presence.certificate is None else _certificate(presence.certificate),
         **({"certificateFault": why_uncertified} if lacks_certificate else {}),
         "late": list(standing.late),
+        "draining": [_draining(resource) for resource in standing.draining],
         "moves": [sentence for move in moves for sentence in move.sentences],
         **({"findsCertificates": presence.finds_certificates} if needs_certificates else {}),
         "findings": [finding_data(finding) for finding in standing.findings],
@@ -82,6 +84,10 @@ def _certificate(certificate: Certificate) -> dict[str, Any]:
         "trustedBackends": list(certificate.trusted),
         "fault": certificate.fault or None,
     }
+
+
+def _draining(resource: DrainingResource) -> dict[str, Any]:
+    return {"type": SHORT[resource.type_url], "name": resource.name, "until": moment(resource.until)}
 
 
 def _stream(stream: StreamDelivery) -> dict[str, Any]:

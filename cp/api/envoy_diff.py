@@ -7,7 +7,7 @@ See record 0085.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -94,9 +94,15 @@ class _Dump:
 
 
 def compared_with_envoy(
-    snapshot: Snapshot, dump: Mapping[str, Any], refusals: Mapping[tuple[str, str], str], checkpoint: Checkpoint
+    snapshot: Snapshot,
+    dump: Mapping[str, Any],
+    refusals: Mapping[tuple[str, str], str],
+    draining: Container[tuple[str, str]],
+    checkpoint: Checkpoint,
 ) -> EnvoyComparison:
     """`refusals` has what the Envoy has said when it refused a resource, by its type and name.
+
+    `draining` are the types and names of what it is served only for draining listeners. It is no difference.
 
     Raises `NoConfigDump`.
     """
@@ -109,6 +115,7 @@ def compared_with_envoy(
         _difference(type_url, name, (wanted[type_url].get(name), held[type_url].get(name)), refusals)
         for type_url in _COMPARED
         for name in checked(sorted(wanted[type_url].keys() | held[type_url].keys()), checkpoint)
+        if (type_url, name) not in draining
     )
     counts = {SHORT[url]: len(wanted[url]) for url in _COMPARED}
     return EnvoyComparison(counts, tuple(difference for difference in differences if difference is not None))

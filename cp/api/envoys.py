@@ -194,10 +194,12 @@ class EnvoyHandler:
             for held in refusal.held
         }
 
+        draining = {(resource.type_url, resource.name) for resource in standing.draining}
+
         def compared(checkpoint: Checkpoint) -> dict[str, Any]:
             try:
                 dump = {name: dumped_entries(content) for name, content in dumped.items()}
-                return compared_with_envoy(snapshot, {"configs": [dump]}, refusals, checkpoint).data
+                return compared_with_envoy(snapshot, {"configs": [dump]}, refusals, draining, checkpoint).data
             except NoConfigDump:
                 raise _unanswered(f"what the agent of {dataplane.key} says is no config dump") from None
 

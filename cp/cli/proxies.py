@@ -65,6 +65,7 @@ def _delivery(answer: Data, *, wide: bool) -> Iterator[str]:
     if answer["status"] == "Offline":
         yield from _offline(answer)
     yield from _late(answer)
+    yield from _draining(answer)
     yield from _going_on(answer)
     for refusal in (
         refusal
@@ -83,6 +84,14 @@ def _late(answer: Data) -> Iterator[str]:
     if late := answer.get("late"):
         yield ""
         yield from late
+
+
+def _draining(answer: Data) -> Iterator[str]:
+    if draining := answer.get("draining"):
+        moments = [resource["until"] for resource in draining]
+        until = "the proxy has ACKed the change" if None in moments else f"{_shown(max(moments))} (UTC)"
+        yield ""
+        yield f"draining: {len(draining)} resources for its old listeners, until {until}"
 
 
 def _going_on(answer: Data) -> Iterator[str]:

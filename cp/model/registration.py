@@ -27,6 +27,9 @@ MISSED_BY: Final = "koguma.io/missed-by"
 RESOURCE: Final = "dataplane.resource"
 """The field of a node's metadata with the Dataplane that the run wants registered."""
 
+DRAIN_TIME: Final = "koguma.io/listener-drain-time"
+"""The field of a node's metadata with the seconds for which Envoy drains a listener that has changed."""
+
 CERTIFICATES: Final = "koguma.io/certificates"
 """The field of a node's metadata by which a gRPC client names the provider in its bootstrap that has its certificates.
 A client without it is served nothing that needs them: its library would refuse whole resources."""

@@ -78,7 +78,8 @@ class Observer:
         nack_reports = await self._reports.of([proxy])
         failures = self._reconciler.failures.get(proxy, ())
         failed = failed_findings(assigned_world(self._reconciler.world, dataplane), dataplane, failures)
-        return delivery(dataplane, self._presence(proxy), self._hub.of(proxy), nack_reports, failed)
+        standing = delivery(dataplane, self._presence(proxy), self._hub.of(proxy), nack_reports, failed)
+        return replace(standing, draining=self._hub.draining(proxy))
 
     async def fleet(self, versions: Mapping[str, int]) -> Sequence[FleetDelta]:
         """How all proxies are, or those of which something has changed since a version that was told before."""

@@ -80,7 +80,7 @@ async def reconciled(settings: Settings, store: Store) -> AsyncIterator[tuple[Hu
     """A hub that is kept up to date for as long as the block lasts."""
     gc.set_threshold(*_COLLECTS_AFTER)
     metrics = Metrics()
-    hub = Hub(metrics=metrics)
+    hub = Hub(metrics=metrics, drain_time=settings.listener_drain_time)
     pace = Pace(settings.quiet, settings.at_most)
     identities = Identities(metrics, time.time, random.random)
     reconciler = Reconciler(
@@ -98,7 +98,9 @@ async def reconciled(settings: Settings, store: Store) -> AsyncIterator[tuple[Hu
     metrics.register("certificates_remaining_seconds", expiry, identities.remaining, "mesh")
     part = "The part of its life that is left to the certificate of a connected proxy of which least is left"
     metrics.register("certificates_remaining_ratio", part, identities.remaining_ratio, "mesh")
-    async with in_background(reconciler.run()), in_background(Lag(metrics).watch()):
+    async with AsyncExitStack() as stack:
+        for running in (reconciler.run(), hub.publisher.end_drains(), Lag(metrics).watch()):
+            await stack.enter_async_context(in_background(running))
         yield hub, reconciler
 
 
@@ -271,6 +273,10 @@ def _register(metrics: Metrics, hub: Hub, reconciler: Reconciler) -> None:
     proxies = "Connected proxies: those in sync, those behind and those that refuse something"
     metrics.register("ads_streams", "Streams that are open", hub.observer.stream_counts, "stream")
     metrics.register("proxies", proxies, hub.observer.standings, "state")
+    draining = "Resources that proxies keep only until the listeners that used them have drained"
+    metrics.register("draining_resources", draining, hub.observer.draining_counts, "type")
+    dropped = "Resources that were removed before the end of a drain time, to stay within the limits"
+    metrics.register("draining_resources_dropped", dropped, hub.observer.dropped_early, grows=True)
     classes = "Classes of proxies that share their outbounds"
     metrics.register("classes", classes, lambda: sum(compiler.class_count for compiler in reconciler.compilers))
 

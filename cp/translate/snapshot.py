@@ -123,20 +123,37 @@ class SnapshotPart:
 
 
 class Snapshot:
-    """Everything that one proxy should have. No name is in two parts."""
+    """Everything that one proxy should have. No name is in two parts.
 
-    __slots__ = ("parts",)
+    `active_parts` are what was made for the proxy. While its listeners drain it is sent more (record 0098): `parts` has
+    what old listeners need too, and `draining`, the last of these parts, is for old listeners alone.
+    """
 
-    def __init__(self, *parts: SnapshotPart) -> None:
-        self.parts = parts
+    __slots__ = ("active_parts", "draining", "parts")
+
+    def __init__(
+        self,
+        *active_parts: SnapshotPart,
+        draining: tuple[SnapshotPart, ...] = (),
+        sent_parts: tuple[SnapshotPart, ...] | None = None,
+    ) -> None:
+        """`sent_parts` are the active parts as they are sent, if they are not sent as they are."""
+        self.active_parts = active_parts
+        self.draining = draining
+        self.parts = (*(active_parts if sent_parts is None else sent_parts), *draining)
 
     def with_part(self, part: SnapshotPart) -> Snapshot:
         """With a part in place of those that have one of its secrets."""
-        kept = (other for other in self.parts if other.names(SECRET).isdisjoint(part.names(SECRET)))
-        return Snapshot(*kept, part)
+        kept = (other for other in self.active_parts if other.names(SECRET).isdisjoint(part.names(SECRET)))
+        return Snapshot(*kept, part, draining=self.draining)
 
     def without(self, part: SnapshotPart) -> Snapshot:
-        return Snapshot(*(other for other in self.parts if other is not part))
+        kept = (other for other in self.active_parts if other is not part)
+        return Snapshot(*kept, draining=self.draining)
+
+    def has_same_active_parts(self, other: Snapshot) -> bool:
+        """The active parts of both have the same content."""
+        return _digest(self.active_parts) == _digest(other.active_parts)
 
     def get(self, type_url: str, name: str) -> PackedResource | None:
         for part in self.parts:
@@ -199,9 +216,7 @@ class Snapshot:
         return frozenset(chain.from_iterable(self._ways(before)))
 
     def _ways(self, before: Snapshot) -> list[Mapping[str, PartDifference]]:
-        new_parts = [part for part in self.parts if part not in before.parts]
-        old_parts = [part for part in before.parts if part not in self.parts]
-        return [new.since(old) for new, old in zip_longest(new_parts, old_parts, fillvalue=NO_PART)]
+        return [new.since(old) for new, old in pairs_of(self.parts, before.parts)]
 
     def since(self, before: Snapshot, type_url: str) -> PartDifference:
         """How the resources of a type differ from those of an earlier snapshot."""
@@ -218,13 +233,16 @@ class Snapshot:
     ) -> Iterator[PartDifference]:
         """A resource that only moved from one part to another is neither new nor gone."""
         for step in steps:
-            updated = (p for p in step.updated if p.name not in moved or before.get(p.type_url, p.name) != p)
-            yield PartDifference(ResourceBatch(updated), tuple(name for name in step.removed if name not in moved))
+            updated = step.updated
+            if not updated.names.isdisjoint(moved):  # otherwise it stays the batch that other streams share
+                kept = (p for p in updated if p.name not in moved or before.get(p.type_url, p.name) != p)
+                updated = ResourceBatch(kept)
+            yield PartDifference(updated, tuple(name for name in step.removed if name not in moved))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Snapshot):
             return NotImplemented
-        return sum(part.digest for part in self.parts) == sum(part.digest for part in other.parts)
+        return _digest(self.parts) == _digest(other.parts)
 
     __hash__ = None  # type: ignore[assignment]  # equality is by content, and content is not cheap to hash
 
@@ -234,6 +252,20 @@ class Snapshot:
 
 NO_PART = SnapshotPart()
 EMPTY = Snapshot()
+
+
+def pairs_of(
+    after: Iterable[SnapshotPart], before: Iterable[SnapshotPart]
+) -> Iterator[tuple[SnapshotPart, SnapshotPart]]:
+    """The parts that differ: each new one with an old one whose place it takes, or with `NO_PART`."""
+    after, before = tuple(after), tuple(before)
+    new_parts = (part for part in after if part not in before)
+    old_parts = (part for part in before if part not in after)
+    return zip_longest(new_parts, old_parts, fillvalue=NO_PART)
+
+
+def _digest(parts: Iterable[SnapshotPart]) -> int:
+    return sum(part.digest for part in parts)
 
 
 def _difference(before: SnapshotPart, after: SnapshotPart, type_url: str) -> PartDifference:

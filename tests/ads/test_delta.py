@@ -488,9 +488,11 @@ def test_what_was_refused_is_forgotten_by_a_client_that_stops_wanting_all() -> N
 # --- coming back ---
 
 
-def returned(newer: Snapshot, *, trusts_versions: bool = True) -> tuple[DeltaSession, list[Response]]:
+def returned(
+    newer: Snapshot, *, trusts_versions: bool = True, keeps_unknown: bool = False
+) -> tuple[DeltaSession, list[Response]]:
     """What a client is sent that had `WEB` on an earlier stream."""
-    session = DeltaSession(trusts_versions=trusts_versions)
+    session = DeltaSession(trusts_versions=trusts_versions, keeps_unknown=keeps_unknown)
     session.publish(newer)
     requests = (
         DeltaRequest(p.type_url, NAMED.get(p.type_url, frozenset()), initial_versions={p.name: p.version}) for p in WEB
@@ -525,6 +527,28 @@ def test_a_client_that_comes_back_keeps_a_cluster_until_its_routes_left_it() -> 
         (CLUSTER, [], ["web"]),
         (ENDPOINTS, [], ["web"]),
     ]
+
+
+def test_unknown_cluster_stays_until_it_is_removed() -> None:
+    newer = moved()
+    session, sent = returned(newer, keeps_unknown=True)
+    assert contents(accept(session, sent)) == [(CLUSTER, ["new"], []), (ROUTES, ["table"], [])]
+    assert session.has_unknown
+    assert session.is_at(newer)
+    assert session.awaited_answer is None
+
+    assert contents(accept(session, session.remove_unknown())) == [(CLUSTER, [], ["web"])]
+    assert not session.has_unknown
+    assert session.is_at(newer)
+
+
+def test_unknown_cluster_that_returns_is_not_removed() -> None:
+    session, sent = returned(moved(), keeps_unknown=True)
+    accept(session, sent)
+    both = snapshot(*moved().parts[0], cluster("web", revision=1), endpoints("web"))
+
+    assert contents(accept(session, session.publish(both))) == [(CLUSTER, ["web"], []), (ENDPOINTS, ["web"], [])]
+    assert not session.remove_unknown()
 
 
 def test_a_client_that_comes_back_without_routes_keeps_a_cluster_until_the_deadline() -> None:

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from cp.ads.connection import Connection
+from cp.ads.connection import Connection, drain_time
 from cp.ads.hub import REMEMBERED, Hub
 from cp.ads.session.messages import Nack, NackedResource, Node, ResponseCounts, TypeStatus
-from cp.model.registration import RESOURCE
+from cp.model.registration import DRAIN_TIME, RESOURCE
 from cp.translate.packing import CLUSTER
 from cp.translate.snapshot import Snapshot
 from tests.ads.content import cluster, snapshot
@@ -335,3 +335,117 @@ def test_what_is_told_of_a_connection_is_without_the_dataplane_that_it_brings() 
     last = hub.observer.last_connection("a")
     assert last is not None
     assert last.node.metadata == {"version": {"kumaDp": "2.14"}}
+
+
+# --- what listeners need until they have drained ---
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def clusters(hub: Hub, proxy: str = "a") -> list[str]:
+    newest = hub.observer.newest(proxy)
+    return [] if newest is None else sorted(newest.names(CLUSTER))
+
+
+def edited(hub: Hub, client: Client, connection: Connection) -> None:
+    """A proxy that called `old` calls `new`, and has ACKed that."""
+    for name in ("old", "new"):
+        hub.publisher.publish("a", snapshot(cluster(name)))
+        client.at = hub.observer.newest("a")
+        hub.streams.caught_up(connection)
+
+
+def test_cluster_is_removed_once_listeners_have_drained() -> None:
+    async def removed() -> list[list[str]]:
+        clock, client, woken = Clock(), Client(), asyncio.Event()
+        hub, connection = Hub(clock, drain_time=60), seat("a", client, woken.set)
+        expiry = asyncio.get_running_loop().create_task(hub.publisher.end_drains())
+        with hub.streams.connected(connection):
+            edited(hub, client, connection)
+            kept = clusters(hub)
+            assert hub.observer.is_in_sync("a")
+            assert [resource.name for resource in hub.observer.draining("a")] == ["old"]
+            assert hub.observer.draining_counts() == {"clusters": 1, "endpoints": 0, "routes": 0}
+            woken.clear()
+            clock.now += 120
+            await asyncio.wait_for(woken.wait(), WITHIN)
+            assert not hub.observer.is_in_sync("a")
+            expiry.cancel()
+            return [kept, clusters(hub)]
+
+    assert asyncio.run(removed()) == [["new", "old"], ["new"]]
+
+
+def test_equal_content_is_not_published_while_something_drains() -> None:
+    hub, client = Hub(drain_time=60), Client()
+    connection = seat("a", client)
+    with hub.streams.connected(connection):
+        edited(hub, client, connection)
+
+        assert not hub.publisher.publish("a", snapshot(cluster("new")))
+    assert hub.publisher.knows("a")
+
+
+@pytest.mark.parametrize(("told", "kept"), [({DRAIN_TIME: 5.0}, True), ({DRAIN_TIME: 0.0}, False), ({}, True)])
+def test_node_says_whether_its_listeners_drain(told: dict[str, float], kept: bool) -> None:  # a case
+    hub, client = Hub(drain_time=600), Client()
+    connection = Connection(Node("a", metadata=told), "delta", client, lambda: None)
+    with hub.streams.connected(connection):
+        edited(hub, client, connection)
+
+        assert clusters(hub) == (["new", "old"] if kept else ["new"])
+
+
+@pytest.mark.parametrize(("said", "seconds"), [(5, 5.0), (-1, 0.0), (1e9, 3600.0), ("long", 600), (None, 600)])
+def test_drain_time_of_a_node_is_bounded(said: Any, seconds: float) -> None:
+    assert drain_time(Node("a", metadata={DRAIN_TIME: said}), 600) == seconds
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_nacked_cluster_is_not_kept(*, is_late: bool) -> None:
+    """A proxy would otherwise go on to NACK what its operator has removed."""
+    hub, client = Hub(drain_time=60), Client()
+    connection, nack = seat("a", client), Nack("1", "no", ("old",))
+    with hub.streams.connected(connection):
+        hub.publisher.publish("a", snapshot(cluster("old")))
+        client.nacks = () if is_late else (nack,)
+        hub.publisher.publish("a", snapshot(cluster("new")))
+        assert clusters(hub) == (["new", "old"] if is_late else ["new"])
+
+        client.nacks = (nack,)
+        hub.streams.answered(connection, CLUSTER, nack)
+
+        assert clusters(hub) == ["new"]
+
+
+def test_proxy_that_starts_again_needs_nothing_of_before() -> None:
+    hub, client = Hub(drain_time=60), Client()
+    connection = seat("a", client)
+    with hub.streams.connected(connection):
+        edited(hub, client, connection)
+        with hub.streams.connected(seat("a")) as second:
+            hub.streams.note_start(second)
+            assert clusters(hub) == ["new", "old"], "the first one still drains"
+    with hub.streams.connected(seat("a")) as restarted:
+        hub.publisher.confirm("a")
+        hub.streams.note_start(restarted)
+        assert clusters(hub) == ["new"]
+
+
+def test_proxy_that_reconnects_keeps_what_drains() -> None:
+    hub, client = Hub(drain_time=60), Client()
+    connection = seat("a", client)
+    with hub.streams.connected(connection):
+        edited(hub, client, connection)
+    with hub.streams.connected(seat("a")):
+        hub.publisher.publish("a", snapshot(cluster("newer")))
+
+        assert clusters(hub) == ["new", "newer", "old"]
+        hub.publisher.forget("a")
+        assert hub.observer.draining("a") == ()

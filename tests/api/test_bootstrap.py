@@ -10,6 +10,7 @@ import httpx
 import pytest
 import yaml
 
+from cp.model.registration import DRAIN_TIME
 from tests.api.conftest import Api, Unit
 from tests.api.samples import dataplane
 
@@ -154,6 +155,19 @@ def test_the_proxy_tells_envoy_what_it_knows_of_itself(with_web: Api) -> None:
     assert metadata["dataplane.admin.socketPath"] == "/run/envoy-admin.sock"
     assert metadata["dataplane.proxyType"] == "dataplane"
     assert metadata["dynamicMetadata"] == {"team": "a"}
+
+
+@pytest.mark.parametrize(
+    ("request_", "seconds"),
+    [
+        ({"listenerDrainSeconds": 5, "version": {"kumaDp": {"version": "2.14.3"}}}, 5),
+        ({"listenerDrainSeconds": 0}, 0),
+        ({"version": {"kumaDp": {"version": "2.14.3"}}}, 30),
+        ({}, None),
+    ],
+)
+def test_node_has_the_drain_time_of_listeners(with_web: Api, request_: dict[str, Any], seconds: int | None) -> None:
+    assert asked(with_web, **request_)["node"].get("metadata", {}).get(DRAIN_TIME) == seconds
 
 
 def test_the_token_goes_to_the_control_plane_with_every_stream(with_web: Api) -> None:

@@ -38,9 +38,11 @@ def entry(data: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"version_info": "1", "cluster": {"@type": CLUSTER, **data}, **more}
 
 
-def differences(snapshot: Snapshot, *configs: dict[str, Any], **refusals: str) -> list[dict[str, Any]]:
+def differences(
+    snapshot: Snapshot, *configs: dict[str, Any], draining: tuple[tuple[str, str], ...] = (), **refusals: str
+) -> list[dict[str, Any]]:
     told = {(CLUSTER, name): reason for name, reason in refusals.items()}
-    comparison = compared_with_envoy(snapshot, {"configs": list(configs)}, told, never_stopped)
+    comparison = compared_with_envoy(snapshot, {"configs": list(configs)}, told, draining, never_stopped)
     return list(comparison.data["differences"])
 
 
@@ -48,6 +50,12 @@ def test_order_and_names_of_fields_make_no_difference() -> None:
     has = {"type": "EDS", "connectTimeout": "5.000s", "name": "a"}
 
     assert differences(wanted((CLUSTER, cluster("a"))), {"dynamic_active_clusters": [entry(has)]}) == []
+
+
+def test_draining_resource_is_no_difference() -> None:
+    active = {"dynamic_active_clusters": [entry(cluster("a"))]}
+
+    assert differences(Snapshot(), active, draining=((CLUSTER, "a"),)) == []
 
 
 def test_what_is_missing_or_too_much_or_different_is_told() -> None:
@@ -161,7 +169,7 @@ def test_secrets_are_compared_without_keys_and_without_those_of_the_proxy_itself
 )
 def test_what_is_no_dump_is_compared_with_nothing(configs: list[Any]) -> None:
     with pytest.raises(NoConfigDump):
-        compared_with_envoy(Snapshot(), {"configs": configs}, {}, never_stopped)
+        compared_with_envoy(Snapshot(), {"configs": configs}, {}, (), never_stopped)
 
 
 @pytest.mark.parametrize("answer", [b'"text"', b"[]", b"null", b'{"configs": 1}'])

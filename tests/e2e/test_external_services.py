@@ -171,14 +171,19 @@ def test_who_answers_has_to_prove_who_it_is(
     unknown = external_service("secured", extension={"type": "Unknown"})
     mesh.control_plane.apply(unknown)
     eventually(answers(mesh, "secured", 500))  # so that what comes next is not the answer of before
+    eventually(lambda: _failed_verifications(mesh) == {})  # the cluster of before has drained
 
     with mesh.having(external_service("secured", at(secured), tls=over_tls(**verification))):
         eventually(answers(mesh, "secured", 503 if refusal else 200))
 
-        reasons = mesh.envoys["frontend"].stats(r"extsvc_default___secured_80.ssl.fail_verify")
+        reasons = _failed_verifications(mesh)
         assert {name.rpartition(".")[2] for name, count in reasons.items() if count} == (
             {refusal} if refusal else set()
         )
+
+
+def _failed_verifications(mesh: Playground) -> dict[str, int]:
+    return mesh.envoys["frontend"].stats(r"extsvc_default___secured_80.ssl.fail_verify")
 
 
 def test_an_address_with_a_server_name_is_asked_for_by_that(mesh: Playground, secured: HttpService) -> None:

@@ -142,7 +142,9 @@ class ControlPlane:
         """Any request, good or bad."""
         return self._client.request(method, where, content=content, headers={**_YAML, **headers})
 
-    def bootstrap(self, dataplane: Document, *, delta: bool = True, system_ca: str = "") -> dict[str, Any]:
+    def bootstrap(
+        self, dataplane: Document, *, delta: bool = True, system_ca: str = "", listener_drain_seconds: int = 1
+    ) -> dict[str, Any]:
         """The Envoy configuration with which a proxy of this dataplane starts."""
         asked = {
             "mesh": dataplane["mesh"],
@@ -150,6 +152,7 @@ class ControlPlane:
             "dataplaneResource": yaml.safe_dump(dict(dataplane)),
             "features": ["feature-delta-grpc"] if delta else [],
             "systemCaPath": system_ca,
+            "listenerDrainSeconds": listener_drain_seconds,
         }
         answer = self._client.post("/bootstrap", json=asked).raise_for_status()
         config: dict[str, Any] = yaml.safe_load(answer.text)

@@ -60,7 +60,16 @@ class SessionBase(ABC):
 
     __slots__ = (
         *("_channels", "_has_old_clusters", "_held_bytes", "_inherited_types", "_is_envoy", "_is_idle"),
-        *("_is_target_sent", "_leaving_endpoints", "_newest", "_shared", "_target", "_trusts_versions", "answer"),
+        *(
+            "_is_target_sent",
+            "_keeps_unknown",
+            "_leaving_endpoints",
+            "_newest",
+            "_shared",
+            "_target",
+            "_trusts_versions",
+        ),
+        "answer",
     )
 
     def __init__(
@@ -69,12 +78,15 @@ class SessionBase(ABC):
         *,
         trusts_versions: bool = True,
         is_envoy: bool = False,
+        keeps_unknown: bool = False,
     ) -> None:
         """`shared` returns an equal set that other streams hold; `trusts_versions`: the client has what it names.
 
         Versions are not trusted if the client's last stream broke off while something was pending: it may have applied
-        that or not, whatever version it names. `is_envoy` makes the exception of record 0099.
+        that or not, whatever version it names. `is_envoy` makes the exception of record 0099. `keeps_unknown`: clusters
+        that it names and that are unknown here stay until `remove_unknown`, as its listeners may be draining.
         """
+        self._keeps_unknown = keeps_unknown
         self._channels: dict[str, Channel] = {}
         self._newest: Snapshot | None = None  # what the client should have in the end
         self._target = EMPTY  # the snapshot whose clusters, listeners and routes are being rolled out
@@ -120,7 +132,23 @@ class SessionBase(ABC):
             self._channel(CLUSTER).stop_blocking()
         return self._advance()
 
+    def remove_unknown(self) -> list[Response]:
+        """No listener of an earlier stream is draining any more."""
+        self._channel(CLUSTER).remove_unknown()
+        return self._advance()
+
     # --- where the client stands ---
+
+    @property
+    def is_fresh(self) -> bool:
+        """The client has requested clusters and named none of an earlier stream. True until the first snapshot."""
+        channel = self._channels.get(CLUSTER)
+        return channel is not None and not channel.subscription.has_versions
+
+    @property
+    def has_unknown(self) -> bool:
+        """The client keeps clusters that are unknown here."""
+        return CLUSTER in self._channels and self._channels[CLUSTER].has_unknown
 
     @property
     def awaited_answer(self) -> str | None:
@@ -187,7 +215,9 @@ class SessionBase(ABC):
 
     def _channel(self, type_url: str) -> Channel:
         if type_url not in self._channels:
-            self._channels[type_url] = self._new_channel(type_url)
+            channel = self._channels[type_url] = self._new_channel(type_url)
+            if self._keeps_unknown and type_url == CLUSTER:
+                channel.keep_unknown()
         return self._channels[type_url]
 
     def _advance(self) -> list[Response]:

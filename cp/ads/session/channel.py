@@ -119,6 +119,7 @@ class Channel:
             "_nacks",
         ),
         *("_pending", "_repeated_nonce", "_reports_missing", "_resources", "_sent", "_totals", "_trusts_versions"),
+        "_unknown",
         *("is_subscribed", "nonce", "sends_all", "subscription", "type_url", "version"),
     )
 
@@ -143,6 +144,7 @@ class Channel:
         self._totals = ResponseTotals()
         self._repeated_nonce: str | None = None  # of the last request that the client repeated
         self._trusts_versions = trusts_versions
+        self._unknown: dict[str, str] | None = None
         self._owes_response = False  # the client waits for a response to its request, even if nothing is in it
         # `_resources` is what the client has or is being sent: that was compared with a snapshot since it subscribed.
         self._is_tracking = False
@@ -378,8 +380,27 @@ class Channel:
         differing = () if client_versions == versions else client_versions.items() - versions.items()
         for name, version in differing:
             if name in self.subscription:
-                self._resources.deviations[name] = version
+                kept = self._resources.deviations if self._unknown is None or name in versions else self._unknown
+                kept[name] = version
         self.subscription.requested -= client_versions.keys()
+
+    def keep_unknown(self) -> None:
+        """Keep what the client names of an earlier stream and no snapshot has, until `remove_unknown`."""
+        self._unknown = {}
+
+    @property
+    def has_unknown(self) -> bool:
+        """The client keeps resources of an earlier stream that no snapshot had when it named them."""
+        return bool(self._unknown)
+
+    def remove_unknown(self) -> None:
+        """Those are no longer in use: remove the ones that the snapshot does not have by now either."""
+        base = self._resources.base
+        gone = {
+            name: version for name, version in (self._unknown or {}).items() if base.get(self.type_url, name) is None
+        }
+        self._resources.deviations |= gone
+        self._unknown = None
 
     # --- responses, and the client's answers to them ---
 

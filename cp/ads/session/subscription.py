@@ -52,6 +52,11 @@ class Subscription:
     def has_open_requests(self) -> bool:
         return bool(self.requested or self.requests_all or self.resends or self.initial_versions)
 
+    @property
+    def has_versions(self) -> bool:
+        """The client has named versions of an earlier stream, with which it was not compared yet."""
+        return self.initial_version != "" or bool(self.initial_versions)
+
     # --- requests ---
 
     def add(self, names: frozenset[str]) -> None:

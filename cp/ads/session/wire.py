@@ -26,14 +26,14 @@ from cp.ads.session.messages import (
 )
 from cp.ads.session.name_sets import NameSets
 from cp.model.envoy_secrets import redacted_error
-from cp.model.registration import CERTIFICATES, OWNER, RESOURCE
+from cp.model.registration import CERTIFICATES, DRAIN_TIME, OWNER, RESOURCE
 from cp.model.yaml import height
 from cp.translate.packing import SECRET, bytes_field, text_field
 
 _LONGEST_NAME: Final = 1024
 """Characters of the name of a proxy or of its cluster: a mesh and a Dataplane have 253 each."""
 
-_USED_METADATA: Final = {"version": 2048, OWNER: 256, CERTIFICATES: 256, RESOURCE: 64 * 1024}
+_USED_METADATA: Final = {"version": 2048, OWNER: 256, CERTIFICATES: 256, DRAIN_TIME: 64, RESOURCE: 64 * 1024}
 """The fields of a node's metadata that are used, and how many bytes each may have."""
 
 MOST_LEVELS: Final = 16

@@ -30,8 +30,8 @@ from cp.resources.headers import header_name
 from cp.resources.kinds import DocumentMeta, Kind, LegacyConf
 from cp.resources.legacy.nulls import without_nulls
 from cp.resources.legacy.selectors import Selector, selectors
-from cp.resources.schema import Number, Schema, SensitiveText
 from cp.resources.limits import PARTS_OF_ROUTE, ROWS_OF_ROUTE, parts_of, rows_of
+from cp.resources.schema import Number, Schema, SensitiveText
 from cp.resources.targets import tag
 
 _Data: TypeAlias = Mapping[str, Any]

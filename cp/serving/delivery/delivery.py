@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from cp.ads.connection import Connection, ConnectionRecord, names_provider
+from cp.ads.draining import DrainingResource
 from cp.ads.session.messages import Nack, NackedResource, TypeStatus
 from cp.identity.leaf import Certificate
 from cp.model.names import Key
@@ -91,6 +92,9 @@ class Delivery:
 
     late: tuple[str, ...] = ()
     """Of each process that serves it and is behind, what it serves. All else is about that."""
+
+    draining: tuple[DrainingResource, ...] = ()
+    """The resources that it has only for draining listeners."""
 
     @property
     def findings(self) -> tuple[Finding, ...]:

@@ -163,6 +163,7 @@ def combined_delivery(dataplane: Key, deliveries: Iterable[Delivery]) -> Deliver
         streams=tuple(stream for delivery in everywhere for stream in delivery.streams),
         failed=tuple(dict.fromkeys(finding for delivery in everywhere for finding in delivery.failed)),
         late=tuple(sentence for delivery in everywhere for sentence in delivery.late),
+        draining=tuple(resource for delivery in everywhere for resource in delivery.draining),
     )
 
 
