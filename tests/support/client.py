@@ -60,14 +60,14 @@ def call(
     tls: ClientTls | None = None,
 ) -> Answer:
     """Send one request on a connection of its own."""
-    connection = _Connection(address, timeout, tls)
+    connection = Connection(address, timeout, tls)
     try:
         return _exchange(connection, path, method, headers or {})
     finally:
         connection.close()
 
 
-class _Connection(http.client.HTTPConnection):
+class Connection(http.client.HTTPConnection):
     def __init__(self, address: Address, timeout: float, tls: ClientTls | None) -> None:
         super().__init__(*address, timeout=timeout)
         self._tls = tls
@@ -163,7 +163,7 @@ class Traffic:
     ) -> None:
         self._path, self._timeout = path, timeout
         self._headers = headers or {}
-        self._connection = _Connection(address, timeout, tls)
+        self._connection = Connection(address, timeout, tls)
         self._pause = 1 / per_second
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"traffic to {address}", daemon=True)

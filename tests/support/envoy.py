@@ -49,14 +49,19 @@ class Envoy:
     """An Envoy with its admin interface. Leaving the context ends it."""
 
     def __init__(
-        self, bootstrap: Mapping[str, Any], folder: Path, flags: Sequence[str] = FLAGS, prefix: Sequence[str] = ()
+        self,
+        bootstrap: Mapping[str, Any],
+        folder: Path,
+        flags: Sequence[str] = FLAGS,
+        prefix: Sequence[str] = (),
+        binary: Path | None = None,
     ) -> None:
         node = bootstrap.get("node", {}).get("id", "envoy")
         self.admin = _admin(bootstrap)
         folder.mkdir(parents=True, exist_ok=True)
         config = folder / f"{node}.json"
         config.write_text(json.dumps(bootstrap, indent=1))
-        self.process = Running([*prefix, envoy_binary(), "-c", config, *flags], folder / f"{node}.log")
+        self.process = Running([*prefix, binary or envoy_binary(), "-c", config, *flags], folder / f"{node}.log")
         self._client = httpx.Client(base_url=self.admin.url, timeout=5)
 
     def ready(self, within: float = 15) -> Self:

@@ -198,12 +198,17 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class TcpService:
-    """A TCP service that greets with its name and echoes what it is sent."""
+    """A TCP service that greets with its name and echoes what it is sent, unless it has another handler."""
 
-    def __init__(self, name: str = "service", address: Address | None = None) -> None:
+    def __init__(
+        self,
+        name: str = "service",
+        address: Address | None = None,
+        handler: type[socketserver.BaseRequestHandler] | None = None,
+    ) -> None:
         self.name = name
         self.address = address or new_address()
-        handler = type("Handler", (_Echo,), {"greeting": f"{name}\n".encode()})
+        handler = handler or type("Handler", (_Echo,), {"greeting": f"{name}\n".encode()})
         self._server = _TcpServer(self.address, handler)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name=name, daemon=True)
         self._thread.start()

@@ -1,0 +1,66 @@
+"""Some edits of the table under load. `python -m tests.edits` makes all of them, twenty times each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.edits.__main__ import make_edits
+from tests.edits.field import Combination, Field, field_under_load
+from tests.edits.table import EDITS
+from tests.support.envoy import envoy_binary
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.envoy
+
+DRAIN_TIME = 2
+
+
+@pytest.fixture(scope="module", params=["immediate", pytest.param("gradual", marks=pytest.mark.long)])
+def mesh(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Field]:
+    is_gradual = request.param == "gradual"
+    combination = Combination(envoy_binary(), request.param, is_delta=not is_gradual, drain_seconds=DRAIN_TIME)
+    folder = tmp_path_factory.mktemp("edits")
+    with field_under_load(folder, combination, store=f"sqlite:///{folder}/koguma.db") as mesh:
+        yield mesh
+
+
+@pytest.mark.parametrize("name", ["outbound-backend-ref", "http2-to-tcp", "gateway-routes"])
+def test_edit_loses_no_call(mesh: Field, name: str) -> None:
+    assert make_edits(mesh, name, 2) == {}
+
+
+def test_draining_resources_are_visible_until_they_are_removed(mesh: Field) -> None:
+    (_, alternatives) = EDITS["outbound-backend-ref"](mesh).states
+    eventually(lambda: _kept(mesh) == 0)
+
+    mesh.enter(alternatives)
+
+    delivery = mesh.control_plane.get("/meshes/default/dataplanes/client/_delivery")
+    assert {resource["type"] for resource in delivery["draining"]} == {"clusters", "endpoints", "routes"}
+    assert delivery["inSync"]
+    assert _kept(mesh) == len(delivery["draining"])
+    eventually(lambda: _kept(mesh) == 0)
+    assert mesh.control_plane.get("/meshes/default/dataplanes/client/_delivery")["draining"] == []
+    mesh.enter([])
+
+
+def _kept(mesh: Field) -> float:
+    metrics = mesh.control_plane.metrics()
+    return sum(value for name, value in metrics.items() if name.startswith("koguma_draining_resources{"))
+
+
+@pytest.mark.long
+def test_edit_before_a_restart_of_the_control_plane_loses_no_call(tmp_path: Path) -> None:
+    """Over delta: the next process keeps what it has not known for as long as it may be in use."""
+    combination = Combination(envoy_binary(), "gradual", is_delta=True, drain_seconds=4)
+    with field_under_load(tmp_path, combination, store=f"sqlite:///{tmp_path}/koguma.db") as mesh:
+        (_, alternatives) = EDITS["outbound-backend-ref"](mesh).states
+        for state in (alternatives, []):
+            mesh.enter(state)
+            mesh.control_plane.kill()
+            mesh.control_plane.start().ready()
+            mesh.goes_on(20)
+        assert mesh.take_failures() == {}
