@@ -537,7 +537,7 @@ def test_unknown_cluster_stays_until_it_is_removed() -> None:
     assert session.is_at(newer)
     assert session.awaited_answer is None
 
-    assert contents(accept(session, session.remove_unknown())) == [(CLUSTER, [], ["web"])]
+    assert (CLUSTER, [], ["web"]) in contents(accept(session, session.remove_unknown()))
     assert not session.has_unknown
     assert session.is_at(newer)
 

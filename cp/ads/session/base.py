@@ -135,6 +135,7 @@ class SessionBase(ABC):
     def remove_unknown(self) -> list[Response]:
         """No listener of an earlier stream is draining any more."""
         self._channel(CLUSTER).remove_unknown()
+        self._channel(ENDPOINTS).remove_unknown()
         return self._advance()
 
     # --- where the client stands ---
@@ -216,7 +217,7 @@ class SessionBase(ABC):
     def _channel(self, type_url: str) -> Channel:
         if type_url not in self._channels:
             channel = self._channels[type_url] = self._new_channel(type_url)
-            if self._keeps_unknown and type_url == CLUSTER:
+            if self._keeps_unknown and type_url in (CLUSTER, ENDPOINTS):
                 channel.keep_unknown()
         return self._channels[type_url]
 
