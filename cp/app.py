@@ -246,7 +246,7 @@ def _rollouts(store: Store, service: ProxyService, members: Members) -> RolloutK
         EnvoyCounters(together.envoys),
         discover(),
         leads=lambda: members.leads,
-        control_planes=lambda: members.present,
+        control_planes=lambda: members.present_processes,
     )
 
 

@@ -210,7 +210,7 @@ class Collaborators:
     """Questions to Envoys, by way of their agents."""
 
     alike_since: Callable[[], float] = float
-    """Since when this control plane is there and no other one on the store has gone, in seconds since 1970."""
+    """Since when this control plane is there and neither another one nor a worker has gone, in seconds since 1970."""
 
     own_findings: Callable[[], Iterable[Finding]] = tuple
     """What an operator should know about the control plane itself, such as a door that is open."""

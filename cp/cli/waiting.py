@@ -214,9 +214,9 @@ def _raise_for(last: Data, timeout: Duration) -> None:
         raise Problem(f"not within {timeout}: {served}", hint)
     if unknown := last.get("unknown", ()):
         hint = (
-            "It is stored, and whoever connects gets it. A control plane has just begun or gone, or they were there "
-            "until a moment ago, or refuse something. Within a minute it is known who stays away: repeat it then, or "
-            f"give it a longer --timeout. See {_look_at(unknown)}."
+            "It is stored, and whoever connects gets it. A control plane or a worker has just started or ended, or "
+            "they were there until a moment ago, or refuse something. Within a minute it is known who stays away: "
+            f"repeat it then, or give it a longer --timeout. See {_look_at(unknown)}."
         )
         raise Problem(f"not known within {timeout} what {few(unknown, _FEW)} {_have(unknown)}", hint)
 

@@ -69,7 +69,7 @@ async def _here(settings: Settings, store: Store, door: ProxyDoor, members: Memb
 async def _in_workers(settings: Settings, store: Store, members: Members) -> AsyncIterator[ProxyService]:
     """This process serves no proxies. It follows the store all the same, to answer the API's questions."""
     with reserved(settings.bind, settings.ads_port) as port:
-        crew = Crew(settings, port)
+        crew = Crew(settings, port, on_loss=members.note_lost_worker)
         async with (
             reconciled(settings, store) as (hub, reconciler),
             changes_traced(settings, hub, reconciler, is_shared=lambda: True) as traces,

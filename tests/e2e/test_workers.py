@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from socket import AF_INET, SO_REUSEPORT, SOCK_STREAM, SOL_SOCKET, socket
 
@@ -120,6 +121,27 @@ def test_a_worker_that_dies_is_replaced_and_no_request_fails(mesh: Playground) -
         eventually(lambda: everybody_has(mesh, "4s"))
     assert not [outcome for outcome in traffic.outcomes if outcome.status != 200]
     assert len(mesh.control_plane.events("worker.died")) == 1
+
+
+def test_wait_expects_the_proxies_of_dead_workers_back(mesh: Playground, tmp_path: Path) -> None:
+    koguma = Koguma(mesh.control_plane.api.url)
+    (file := tmp_path / "change.yaml").write_text(json.dumps(timeout("5s")))
+    with ExitStack() as hanging:  # so that no Envoy comes back before its time
+        for number in range(PROXIES):
+            mesh.envoys[f"client-{number}"].hang()
+            hanging.callback(mesh.envoys[f"client-{number}"].resume)
+        before, started = workers(mesh.control_plane), len(mesh.control_plane.events("worker.ready"))
+        for one in before:
+            one.kill()
+        eventually(lambda: len(mesh.control_plane.events("worker.ready")) == started + len(before), START)
+
+        early = koguma("apply", "-f", file, "--wait", "--timeout", "1s")
+
+    assert early.status == 1, early.out
+    assert "not known within 1s" in early.err
+    late = koguma("apply", "-f", file, "--wait")
+    assert late.status == 0, late.err
+    assert everybody_has(mesh, "5s")
 
 
 @pytest.mark.long

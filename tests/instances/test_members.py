@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -87,6 +88,28 @@ def test_since_when_they_are_alike_is_told_by_the_clock_of_proxies() -> None:
             times.now = 3 * LEASE
             assert await members.others_present() == []
             assert members.alike_since > since
+
+    play(scenario)
+
+
+def test_lost_worker_counts_as_a_lost_control_plane() -> None:
+    async def scenario(_: Times, __: LostRoster, members: Members) -> None:
+        began, processes = members.alike_since, members.present_processes
+        members.note_lost_elsewhere(0.0)
+        assert (members.alike_since, members.present_processes) == (began, processes)
+
+        members.note_lost_worker()
+        lost_at, of_lost = members.alike_since, members.present_processes
+        members.note_lost_elsewhere(began)
+        assert began < lost_at == members.alike_since
+        assert not processes <= of_lost
+
+        members.note_lost_elsewhere(time.time())
+        assert members.alike_since > lost_at
+        assert not of_lost <= members.present_processes
+        members.note_lost_elsewhere(time.time() + 3600)  # a machine whose clock is fast
+        assert members.alike_since <= time.time()
+        assert members.worker_lost_at == lost_at
 
     play(scenario)
 

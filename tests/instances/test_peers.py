@@ -24,6 +24,7 @@ from koguma.v1 import workers_pb2 as pb
 OWNERS = pb.Request(owners=pb.Nothing())
 ALIVE = pb.Frame(answer=pb.Answer(alive=pb.Nothing()))
 NO_OWNERS = pb.Frame(answer=pb.Answer(owners=pb.Owners()))
+LOST_WORKER = pb.Frame(answer=pb.Answer(owners=pb.Owners(), worker_lost_at=7.0))
 OF_A_NEWER_ONE = pb.Frame(
     answer=pb.Answer(presences=pb.Presences(entries=[pb.Presences.Entry(presence=pb.Presence(state="Dozing"))]))
 )
@@ -39,6 +40,10 @@ class Present:
     def __init__(self, others: Sequence[Instance], silence: float) -> None:
         self.others, self.silence = others, silence
         self.overdue: set[str] = set()
+        self.lost: list[float] = []
+
+    def note_lost_elsewhere(self, lost_at: float) -> None:
+        self.lost.append(lost_at)
 
     async def others_present(self) -> Sequence[Instance]:
         return self.others
@@ -52,7 +57,12 @@ class Present:
 
 @contextmanager
 def asking(*others: Instance, silence: float = 0.0) -> Iterator[Peers]:
-    present = Present(others, silence)
+    with asking_as(Present(others, silence)) as peers:
+        yield peers
+
+
+@contextmanager
+def asking_as(present: Present) -> Iterator[Peers]:
     with closing(Peers(cast("Members", present), cast("InstanceTokens", present), "here")) as peers:
         yield peers
 
@@ -97,6 +107,15 @@ def test_who_stands_wrongly_in_the_roster_is_silent_alone(address: str) -> None:
 
     assert answers.given == {"x": {}}
     assert list(answers.silent) == ["y"]
+
+
+def test_answers_report_lost_workers() -> None:
+    with answering(LOST_WORKER.SerializeToString) as address:
+        present = Present([instance("x", address)], 0.0)
+        with asking_as(present) as peers:
+            owners(peers)
+
+    assert present.lost == [7.0]
 
 
 def test_who_answers_something_else_is_silent() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -23,11 +24,13 @@ from cp.serving.delivery import (
     ProxyStatus,
 )
 from cp.serving.instances.circle import InstanceCircle
+from cp.serving.instances.members import Members
 from cp.serving.instances.observers import ChoresObserver, SharedObserver
 from cp.serving.instances.peers import PeerAnswers, Peers
 from cp.serving.workers.answers import answer_of
 from cp.serving.workers.crew import SilentWorkers
 from cp.serving.workers.messages import to_message
+from cp.store.memory_roster import MemoryRoster
 from cp.store.roster import Fence, Instance
 from koguma.v1 import workers_pb2 as pb
 
@@ -190,11 +193,14 @@ def test_of_a_proxy_that_one_serves_who_is_behind_it_is_told_since_when_and_who(
 def test_another_control_plane_is_told_which_revision_an_answer_is_about(question: str) -> None:
     asked = {"presences": pb.Keys(keys=[to_message(A)])} if question == "presences" else {"delivery": to_message(A)}
     nobody: Any = None
-    circle = InstanceCircle(nobody, nobody, nobody, Served({A: ONLINE}), nobody, lambda: 6)
+    members = Members(MemoryRoster(time.time), "a")
+    members.note_lost_worker()
+    circle = InstanceCircle(members, nobody, nobody, Served({A: ONLINE}), nobody, lambda: 6)
 
     frame = pb.Frame.FromString(asyncio.run(circle.answer(pb.Request(**asked).SerializeToString())))
 
     assert frame.answer.revision == 6
+    assert frame.answer.worker_lost_at == members.worker_lost_at > 0
     assert not frame.answer.HasField("presences") or frame.answer.presences.revision == 6, "for an earlier version"
 
 

@@ -20,6 +20,7 @@ from cp.serving.workers.messages import to_message
 from cp.serving.workers.observers import CombinedObserver
 from cp.settings import Settings
 from koguma.v1 import workers_pb2 as pb
+from tests.support.waiting import eventually_on_loop
 
 WITHIN = 20
 
@@ -63,8 +64,8 @@ async def worker(number: int, group: asyncio.TaskGroup, *, hangs: bool) -> tuple
     return WorkerProcess(number, cast("asyncio.subprocess.Process", process), front_link), process
 
 
-def crew_of(workers: Iterable[WorkerProcess]) -> Crew:
-    crew = Crew(Settings(), 1, silence=0.1)
+def crew_of(workers: Iterable[WorkerProcess], on_loss: Callable[[], None] = lambda: None) -> Crew:
+    crew = Crew(Settings(), 1, silence=0.1, on_loss=on_loss)
     crew._workers = {process.number: process for process in workers}
     return crew
 
@@ -122,6 +123,33 @@ def test_a_worker_that_hangs_is_ended_and_no_longer_counts() -> None:
         assert process.killed.is_set()
         assert not crew.is_ready
         assert [entry["event"] for entry in logs] == ["worker.silent"]
+
+    play(scene)
+
+
+@pytest.mark.parametrize("hangs", [True, False])
+def test_crew_reports_each_lost_worker_once(hangs: bool) -> None:
+    """Its proxies are expected back from the first answer that leaves them out."""
+
+    async def scene(group: asyncio.TaskGroup) -> None:
+        losses: list[bool] = []
+
+        def note_loss() -> None:
+            losses.append(hangs)
+
+        lost, _ = await worker(1, group, hangs=hangs)
+        crew = crew_of([lost], note_loss)
+        if hangs:
+            await crew._watch(lost)
+        else:
+            lost.link._writer.close()
+            await eventually_on_loop(lost.link._writer.is_closing)
+            with suppress(SilentWorkers):
+                await crew.ask(FINAL_PROGRESS)
+        assert await crew.ask(FINAL_PROGRESS) == {}
+        crew._lose(lost)
+
+        assert losses == [hangs]
 
     play(scene)
 

@@ -113,7 +113,9 @@ class InstanceCircle:
             case "envoy_question":
                 return pb.Answer(envoy_question=await outcome_here(self._links, request.envoy_question))
             case _:
-                return await dated_answer_of(self._own, request, self._revision)
+                answer = await dated_answer_of(self._own, request, self._revision)
+                answer.worker_lost_at = self._members.worker_lost_at
+                return answer
 
     async def _status(self) -> InstanceStatus:
         return InstanceStatus(self._revision(), len(await self._own.owners()))

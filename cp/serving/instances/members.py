@@ -59,6 +59,12 @@ class Members:
         self._attendance = Attendance(time())
         """Who was there beside this one; in seconds since 1970, as all moments of proxies are."""
 
+        self.worker_lost_at = 0.0
+        """When this control plane lost a worker last, in seconds since 1970; 0: it has lost none."""
+
+        self._other_worker_lost_at = 0.0
+        """When any of the other control planes did, as far as they have answered."""
+
         self._entries: Sequence[RosterEntry] = ()
         self._read_at = -_FRESH
         self._reading = asyncio.Lock()
@@ -125,9 +131,23 @@ class Members:
         return frozenset(entry.instance.id for entry in self._entries if self.may_serve(entry))
 
     @property
+    def present_processes(self) -> frozenset[str]:
+        """An element of it disappears whenever a control plane has gone, or a worker of one."""
+        lost_at = max(self.worker_lost_at, self._other_worker_lost_at)
+        return self.present | {f"workers since {lost_at}"}
+
+    @property
     def alike_since(self) -> float:
-        """Since when this control plane is there, and none of the others has gone."""
-        return self._attendance.alike_since
+        """Since when this control plane is there, and neither another one nor a worker has gone."""
+        return max(self._attendance.alike_since, self.worker_lost_at, self._other_worker_lost_at)
+
+    def note_lost_worker(self) -> None:
+        """Expect the proxies of a worker of this control plane back: it has gone."""
+        self.worker_lost_at = time()
+
+    def note_lost_elsewhere(self, lost_at: float) -> None:
+        """Expect the proxies of another control plane's worker back. 0: it has lost none, or does not say."""
+        self._other_worker_lost_at = max(self._other_worker_lost_at, min(lost_at, time()))
 
     @property
     def present_count(self) -> int:

@@ -106,6 +106,7 @@ class Peers:
     async def _outcome(self, peer: Instance, request: pb.Request, read: Callable[[pb.Answer], T]) -> T | SilentPeer:
         try:
             answer = await self.ask_one(peer, request)
+            self._members.note_lost_elsewhere(answer.worker_lost_at)
             return read(answer)
         except SilentPeer as silent:
             return silent

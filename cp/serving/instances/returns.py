@@ -87,7 +87,7 @@ class ReturnWatch:
         clock: Callable[[], float],
         meshes: Collection[str],
     ) -> None:
-        """`alike_since` is since when the same control planes have been there."""
+        """`alike_since` is since when the same control planes and workers have been there."""
         self._proxies, self._world, self._meshes = proxies, world, meshes
         self._alike_since, self._clock = alike_since, clock
         self._expected: set[Key] = set()

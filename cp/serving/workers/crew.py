@@ -9,7 +9,7 @@ import asyncio
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from socket import AF_INET, AF_INET6, SO_REUSEADDR, SO_REUSEPORT, SOL_SOCKET, socket, socketpair
@@ -80,10 +80,15 @@ class WorkerProcess:
 class Crew:
     """As many workers as the settings say. One that dies is replaced; meanwhile its proxies connect to others."""
 
-    def __init__(self, settings: Settings, port: int, silence: float = SILENCE) -> None:
-        """`silence` is for how many seconds a worker may answer nothing at all."""
+    def __init__(
+        self, settings: Settings, port: int, silence: float = SILENCE, on_loss: Callable[[], None] = lambda: None
+    ) -> None:
+        """`silence` is for how many seconds a worker may answer nothing at all.
+
+        `on_loss` is called when a worker has gone: nothing knows what its proxies have until they reconnect.
+        """
         self._settings = settings
-        self._silence = silence
+        self._silence, self._on_loss = silence, on_loss
         self._port = port
         self._workers: dict[int, WorkerProcess] = {}
         self._is_ending = False
@@ -105,9 +110,11 @@ class Crew:
         for worker, outcome in zip(workers, outcomes, strict=True):
             if isinstance(outcome, LinkTimeout):
                 silent.append(worker.number)
-            elif isinstance(outcome, BaseException) and not isinstance(outcome, LinkClosed):
+            elif isinstance(outcome, LinkClosed):
+                self._lose(worker)
+            elif isinstance(outcome, BaseException):
                 raise outcome
-            elif not isinstance(outcome, LinkClosed):
+            else:
                 answers[worker.number] = outcome
         if silent:
             raise SilentWorkers(silent, answers)
@@ -157,16 +164,24 @@ class Crew:
             )
         try:
             link = await ProcessLink.connect(crew_end, _reject)
-            async with asyncio.TaskGroup() as group:
-                listening = group.create_task(link.listen())
-                worker = WorkerProcess(number, process, link)
-                await self._begin(worker, is_ready)
-                watching = group.create_task(self._watch(worker))
-                await listening
-                watching.cancel()
+            worker = WorkerProcess(number, process, link)
+            try:
+                async with asyncio.TaskGroup() as group:
+                    listening = group.create_task(link.listen())
+                    await self._begin(worker, is_ready)
+                    watching = group.create_task(self._watch(worker))
+                    await listening
+                    watching.cancel()
+            finally:
+                self._lose(worker)
         finally:
-            self._workers.pop(number, None)
             await self._end(process)
+
+    def _lose(self, worker: WorkerProcess) -> None:
+        """Ask a worker no more. Called for the same one more than once, by all that notice that it has gone."""
+        if self._workers.get(worker.number) is worker:
+            del self._workers[worker.number]
+            self._on_loss()
 
     async def _begin(self, worker: WorkerProcess, is_ready: asyncio.Event) -> None:
         order = pb.Serve(worker=worker.number, port=self._port, settings=settings_message(self._settings))
@@ -190,7 +205,7 @@ class Crew:
                 except LinkTimeout:
                     break
             self._log.error("worker.silent", worker=worker.number, process=worker.process.pid, seconds=self._silence)
-            self._workers.pop(worker.number, None)
+            self._lose(worker)
             worker.process.kill()
 
     async def _end(self, process: asyncio.subprocess.Process) -> None:
