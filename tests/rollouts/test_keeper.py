@@ -96,7 +96,9 @@ class Course:
             stopwatch=lambda: self.now,
         )
 
-    async def begin(self, *documents: Document, steps: str = "1,50%,100%", until: str | None = None) -> None:
+    async def begin(
+        self, *documents: Document, steps: str = "1,50%,100%", until: str | None = None, hold: float = HOLD
+    ) -> None:
         resources = [await self._rolled(document.key) for document in documents]
         spec = RolloutSpec(
             number=7,
@@ -105,7 +107,7 @@ class Course:
             resources=resources,
             content=content_of(documents),
             steps=steps.split(","),
-            hold=Duration(int(HOLD * 10**9)),
+            hold=Duration(int(hold * 10**9)),
             until=until,
             state="Going",
             since=MOMENT,
@@ -378,13 +380,18 @@ def test_who_does_not_answer_in_time_brings_it_back() -> None:
     in_a_mesh(test)
 
 
-def test_who_is_away_for_long_brings_it_back() -> None:
+@pytest.mark.parametrize(("settled_for", "absence"), [(0.0, BACK_WITHIN), (BACK_WITHIN, GONE_AFTER)])
+def test_who_is_away_for_long_brings_it_back(settled_for: float, absence: float) -> None:
+    """Right after the start of a control plane, proxies have longer to come back."""
+
     async def test(course: Course) -> None:
+        await course.keeper.sweep(await course.rig.reconciler.current())
+        course.now += settled_for
         await course.begin(timeout(3))
         (name,) = (await course.step()).proxies
         course.exits[name].close()
         assert (await course.sweep()).state == "Holding"
-        assert (await course.sweep(later=GONE_AFTER - 1)).state == "Holding"
+        assert (await course.sweep(later=absence - 1)).state == "Holding"
         spec = await course.sweep(later=1)
 
         assert (spec.state, spec.reason) == ("RolledBack", f"disconnected: {name}")
@@ -633,11 +640,82 @@ def test_with_enough_requests_it_goes_on_however_late_they_come() -> None:
     in_a_mesh(test)
 
 
+def test_next_step_waits_for_agents_after_a_restart() -> None:
+    async def test(course: Course) -> None:
+        known = course.counters.known
+        await course.begin(timeout(3), until="5xx < 10%")
+        await course.step()
+        course.keeper, course.counters.known = course.new_keeper(), {}
+        held = await course.sweep(later=HOLD)
+        assert (held.state, held.step) == ("Holding", 1)
+        course.counters.known = dict.fromkeys([*held.proxies], RequestCounts(1000, 500))
+        await course.sweep(later=HOLD / 2)
+        course.counters.count(100)
+        waiting = await course.sweep(later=HOLD)  # the next proxies have no agents here yet
+        assert (waiting.state, waiting.step, len(having(course))) == ("Holding", 1, 1)
+        assert "the counters of some proxies cannot be read" in (waiting.reason or "")
+        course.counters.known = known | course.counters.known
+        assert (await course.sweep(later=HOLD)).step == 2
+
+    in_a_mesh(test)
+
+
+def test_prolonged_hold_outlives_a_restart_of_another_control_plane() -> None:
+    async def test(course: Course) -> None:
+        await course.begin(timeout(3), until="5xx < 10%")
+        (name,) = (await course.step()).proxies
+        assert (await course.sweep(later=HOLD + PATIENCE + 1)).state == "Holding"  # there are too few requests
+        course.exits[name].close()
+        course.control_planes = frozenset({"a"})
+        waiting = await course.sweep(later=1)
+        assert (waiting.state, waiting.step) == ("Holding", 1), waiting.reason
+        with course.clients[name].connected():
+            await course.rig.settled(f"default.{name}")
+            course.counters.count(100)
+            assert (await course.sweep(later=HOLD)).step == 2
+
+    in_a_mesh(test)
+
+
+def test_short_hold_outlives_a_restart() -> None:
+    """Agents need some seconds to come back, whatever the hold is."""
+
+    async def test(course: Course) -> None:
+        await course.begin(timeout(3), until="5xx < 10%", hold=1)
+        await course.step()
+        known, course.counters.known = course.counters.known, {}
+        course.keeper = course.new_keeper()
+        await course.sweep()
+        assert (await course.sweep(later=PATIENCE / 2)).state == "Holding"
+        course.counters.known = known
+        await course.sweep(later=1)
+        course.counters.count(100)
+        assert (await course.sweep(later=10)).step == 2
+
+    in_a_mesh(test)
+
+
+def test_step_begins_as_soon_as_agents_are_back() -> None:
+    async def test(course: Course) -> None:
+        known, course.counters.known = course.counters.known, {}
+        await course.begin(timeout(3), until="5xx < 10%")
+        waiting = await course.sweep()
+        assert (waiting.state, waiting.step, having(course)) == ("Going", 0, set())
+        assert "the counters of some proxies cannot be read" in (waiting.reason or "")
+        assert (await course.sweep(later=BACK_WITHIN - 1)).step == 0
+        course.counters.known = known
+        spec = await course.sweep()
+        assert (spec.step, spec.reason) == (1, None)
+
+    in_a_mesh(test)
+
+
 def test_where_counters_cannot_be_read_nobody_is_sent_anything() -> None:
     async def test(course: Course) -> None:
         course.counters.known = {}
         await course.begin(timeout(3), until="5xx < 10%")
-        spec = await course.sweep()
+        assert (await course.sweep()).state == "Going"
+        spec = await course.sweep(later=PATIENCE + 1)
 
         assert (spec.state, spec.step, having(course)) == ("RolledBack", 0, set())
         assert "cannot be judged: no agent of ours is connected for web-" in (spec.reason or "")

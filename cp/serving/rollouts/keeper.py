@@ -29,7 +29,7 @@ from cp.policies import Policies
 from cp.resources.assignment import Candidate, candidate_of
 from cp.resources.rollout import RolloutSpec, RolloutState, changes_of, rollout_document, step_origin
 from cp.resources.world import World
-from cp.serving.delivery import Attendance, Presence
+from cp.serving.delivery import BACK_WITHIN, GONE_AFTER, Attendance, Presence
 from cp.serving.rollouts.choice import chosen
 from cp.serving.rollouts.conditions import RequestVerdict, limit_of
 from cp.serving.rollouts.proxies import ProxyObserver, RolloutProxies
@@ -50,7 +50,8 @@ _SOON: Final = 5.0
 """Seconds after which it is told who has not answered yet."""
 
 _PROLONGED: Final = 10
-"""So many times as long as it should a hold lasts at the most, if its requests cannot be judged."""
+"""So many times as long as it should a hold lasts at the most, and `PATIENCE` at least, if its requests cannot be
+judged."""
 
 _AWAITED: Final = "it is not known yet what"
 _LONGEST_REASON: Final = 1000
@@ -172,12 +173,17 @@ class RolloutKeeper:
             return
         if spec.step == 0:
             await self._begin_next(rollout, watch)
-        elif trouble := await self._proxies.trouble(rollout, watch):
+        elif trouble := await self._proxies.trouble(rollout, watch, self._absence):
             await self._end(rollout.candidate, "RolledBack", trouble)
         elif spec.state == "Going":
             await self._await_answers(rollout, watch)
         else:
             await self._hold(rollout, watch)
+
+    @property
+    def _absence(self) -> float:
+        """For how many seconds a proxy of a step may be away."""
+        return GONE_AFTER if self._are_settled else BACK_WITHIN
 
     def _watch(self, rollout: RolloutInForce) -> StepWatch:
         watch = self._watches.get(rollout.mesh)
@@ -229,7 +235,8 @@ class RolloutKeeper:
         for number, step in enumerate(steps[spec.step :], spec.step + 1):
             names = {*chosen(ready, versions, step, spec.proxies, rollout.seed), *have_it}
             if names > have_it:
-                await self._begin(rollout, replace(spec, step=number, proxies=sorted(names), reached=len(ready)))
+                going = replace(spec, step=number, proxies=sorted(names), reached=len(ready))
+                await self._begin(rollout, watch, going)
                 return
         await self._finish(rollout, "" if have_it else "it makes no difference for a connected proxy")
 
@@ -251,18 +258,31 @@ class RolloutKeeper:
         if rollout.spec.reason != reason:
             await self._write(rollout.candidate, replace(rollout.spec, reason=reason))
 
-    async def _begin(self, rollout: RolloutInForce, spec: RolloutSpec) -> None:
+    async def _begin(self, rollout: RolloutInForce, watch: StepWatch, spec: RolloutSpec) -> None:
         """Begin a step. Its counters are read first: if they cannot be, no proxy is sent anything."""
         requests = RequestWatch(self._counters, rollout.mesh, spec.proxies)
         if spec.until is not None:
             try:
                 await requests.begin()
             except NoCounts as why:
-                await self._end(rollout.candidate, "RolledBack", f"`{spec.until}` cannot be judged: {why}")
+                await self._await_counters(rollout, watch, f"`{spec.until}` cannot be judged: {why}")
                 return
         going = self._moved(spec, "Going")
         await self._write(rollout.candidate, going)
         self._watches[rollout.mesh] = StepWatch.of(going, requests, self._stopwatch())
+
+    async def _await_counters(self, rollout: RolloutInForce, watch: StepWatch, why: str) -> None:
+        """Wait for agents to reconnect, for as long as a control plane that has started or gone may be the reason."""
+        waited = watch.uncounted_for(self._stopwatch())
+        if waited > PATIENCE or (waited > GONE_AFTER and self._are_settled):
+            await self._end(rollout.candidate, "RolledBack", why)
+        else:
+            await self._tell(rollout, "the counters of some proxies cannot be read, so the next step waits")
+
+    @property
+    def _are_settled(self) -> bool:
+        """True if every proxy and agent of a control plane that has started or gone had the time to reconnect."""
+        return self._attendance.alike_for(self._stopwatch()) >= BACK_WITHIN
 
     async def _await_answers(self, rollout: RolloutInForce, watch: StepWatch) -> None:
         waiting = await self._waiting(rollout)
@@ -295,13 +315,15 @@ class RolloutKeeper:
             await self._end(rollout.candidate, "RolledBack", reason)
         elif elapsed >= hold and (unsettled := await self._proxies.unsettled(rollout) or unsteady):
             watch.note_awaited((), self._stopwatch())
-            if elapsed >= hold + PATIENCE:
+            if watch.unsettled_for(self._stopwatch()) >= PATIENCE:
                 reason = f"not known to have it {PATIENCE:g} s after the hold: {few(unsettled)}"
                 await self._end(rollout.candidate, "RolledBack", reason)
-        elif rollout.spec.until is not None:
-            await self._hold_until(rollout, watch, elapsed, rollout.spec.until)
-        elif elapsed >= hold:
-            await self._begin_next(rollout, watch)
+        else:
+            watch.unsettled_since = None
+            if rollout.spec.until is not None:
+                await self._hold_until(rollout, watch, elapsed, rollout.spec.until)
+            elif elapsed >= hold:
+                await self._begin_next(rollout, watch)
 
     async def _hold_until(self, rollout: RolloutInForce, watch: StepWatch, elapsed: float, until: str) -> None:
         hold, now = rollout.spec.hold.seconds, self._stopwatch()
@@ -316,7 +338,7 @@ class RolloutKeeper:
             return
         elif verdict is RequestVerdict.HOLDS:
             await self._begin_next(rollout, watch)
-        elif elapsed >= _PROLONGED * hold:
+        elif elapsed >= max(_PROLONGED * hold, PATIENCE):
             reason = f"`{until}` could not be judged in {elapsed:.0f} s: {reason}"
             await self._end(rollout.candidate, "RolledBack", reason)
         else:

@@ -68,8 +68,11 @@ class RolloutProxies:
         presences = await self._observer.presences(rollout.proxies)
         return [key.name for key, presence in presences.items() if presence.state is not ProxyState.ONLINE]
 
-    async def trouble(self, rollout: RolloutInForce, watch: StepWatch) -> str:
-        """Why the proxies that are served it cannot keep it; empty where they can."""
+    async def trouble(self, rollout: RolloutInForce, watch: StepWatch, absence: float) -> str:
+        """Why the proxies that are served it cannot keep it; empty where they can.
+
+        `absence`: for how many seconds they may be away.
+        """
         presences = await self._observer.presences(rollout.proxies)
         watch.note_connections(presences, self._stopwatch(), min(_STEADY, rollout.spec.hold.seconds))
         states = {key: presence.state for key, presence in presences.items()}
@@ -79,7 +82,7 @@ class RolloutProxies:
         if failed := [key.name for key, state in states.items() if state is ProxyState.FAILED]:
             return f"by a fault of the control plane, some part of it could not be made for {few(failed)}"
         away = [key.name for key, state in states.items() if state is ProxyState.OFFLINE]
-        gone = watch.gone(away, self._stopwatch())
+        gone = watch.gone(away, self._stopwatch(), absence)
         return f"disconnected: {few(gone)}" if gone else ""
 
     async def _refusal(self, refusing: Sequence[Key]) -> str:

@@ -13,7 +13,7 @@ from cp.resources.assignment import Candidate
 from cp.resources.resource import Resource
 from cp.resources.rollout import ROLLOUT_KIND, RolloutSpec, RolloutState, rollout_key
 from cp.resources.world import World
-from cp.serving.delivery import GONE_AFTER, Presence, ProxyState
+from cp.serving.delivery import Presence, ProxyState
 from cp.serving.rollouts.choice import ReachedProxy
 from cp.serving.rollouts.requests import RequestWatch
 
@@ -89,6 +89,12 @@ class StepWatch:
     waiting_since: float | None = None
     """Since when the next step waits for anybody."""
 
+    uncounted_since: float | None = None
+    """When the next step could not begin for the first time, as counters could not be read."""
+
+    unsettled_since: float | None = None
+    """Since when some proxy of the step is not known to have it, though the hold has passed."""
+
     steady: set[str] = field(default_factory=set)
     """Those that have been connected for long enough, without a break."""
 
@@ -131,10 +137,20 @@ class StepWatch:
         end = now - elapsed + hold
         return now >= (min(next_look, end) if self.looked < end else next_look)
 
-    def gone(self, away: Sequence[str], now: float) -> list[str]:
-        """Of those that are not connected now, those that have not been for long."""
+    def uncounted_for(self, now: float) -> float:
+        """Seconds since the next step could not begin for the first time. Called when it cannot."""
+        self.uncounted_since = now if self.uncounted_since is None else self.uncounted_since
+        return now - self.uncounted_since
+
+    def unsettled_for(self, now: float) -> float:
+        """Seconds since all proxies of the step were known to have it. Called when they are not."""
+        self.unsettled_since = now if self.unsettled_since is None else self.unsettled_since
+        return now - self.unsettled_since
+
+    def gone(self, away: Sequence[str], now: float, absence: float) -> list[str]:
+        """Of those that are not connected now, those that have not been for so many seconds."""
         self.away_since = {name: self.away_since.get(name, now) for name in away}
-        return [name for name, since in self.away_since.items() if now - since >= GONE_AFTER]
+        return [name for name, since in self.away_since.items() if now - since >= absence]
 
     def note_connections(self, presences: Mapping[Key, Presence], now: float, enough: float) -> None:
         """Note who is connected, and who has been for long enough. An Envoy that ends again and again never is."""
