@@ -49,6 +49,7 @@ from cp.serving.serve import (
     ProxyDoor,
     certificate_kept,
     doorkeeper_of,
+    token_doorkeeper,
 )
 from cp.serving.server_certificate import ServerCertificate
 from cp.serving.signing_keys import SigningKeys
@@ -306,6 +307,7 @@ def _bootstrap_defaults(
         admin_unix_socket=settings.admin_unix_socket,
         certificate=None if certificate is None else lambda: certificate.current,
         doorkeeper=doorkeeper_of(settings, service.reconciler, token_keys, waits_for_writes=True),
+        optional_doorkeeper=token_doorkeeper(settings, service.reconciler, token_keys, waits_for_writes=True),
     )
 
 

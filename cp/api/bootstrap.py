@@ -14,13 +14,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from cp.access.tokens import DataplaneClaims
-from cp.ads.admission import NotAdmitted, must_be_for, must_be_named, token_of, without_scheme
+from cp.ads.admission import Doorkeeper, NotAdmitted, must_be_for, must_be_named, token_of, without_scheme
 from cp.ads.refusal_log import RefusalLog
 from cp.api.authentication import host_of
 from cp.api.body import text_of
 from cp.api.bootstrap_config import bootstrap_config, networking_of
 from cp.api.bootstrap_request import ENVOY, GRPC_CLIENT, BootstrapRequest, bootstrap_request, unprocessable, with_run
-from cp.api.caller import caller_of
+from cp.api.caller import ApiCaller, caller_of
 from cp.api.collaborators import Collaborators
 from cp.api.errors import (
     BAD_REQUEST,
@@ -45,6 +45,7 @@ from cp.model.source import read_documents
 from cp.resources.parse import parse
 from cp.resources.world import World
 from cp.serving.server_certificate import ServedCertificate, is_authority
+from cp.settings import variable
 from cp.store.port import ABSENT, Author, Put, ReadOnly, Stored
 from generators.bootstrap import ControlPlane, ListenAddress
 
@@ -76,9 +77,9 @@ class BootstrapHandler:
     async def __call__(self, request: Request) -> Response:
         text, work = await text_of(request, self._api.body_limit, _LARGEST), self._api.works.documents
         wanted = with_run(await work.do(request, lambda _: bootstrap_request(text)))
-        if self._is_for_users:
-            caller_of(request).must_write_keys([wanted.key])
         claims = await self._claims(request, wanted)
+        if claims is None and self._is_for_users:
+            _must_be_let_in(caller_of(request), wanted)
         self._must_be_in_time(request, wanted, claims)
         host, control_plane = self._control_plane(request, wanted)
         await self._mesh_there(request, wanted.mesh, tells_names=claims is None)
@@ -96,7 +97,7 @@ class BootstrapHandler:
 
     async def _claims(self, request: Request, wanted: BootstrapRequest) -> DataplaneClaims | None:
         """What the token of the proxy says, before anything else is looked at; None without a doorkeeper."""
-        doorkeeper = self._api.for_proxies.doorkeeper
+        doorkeeper = self._doorkeeper(request, wanted)
         if doorkeeper is None:
             return None
         token = ""
@@ -110,6 +111,14 @@ class BootstrapHandler:
                 self._api.access.note_bad_token(host_of(request.scope), token)
             raise self._not_admitted(wanted, refused) from None
         return claims
+
+    def _doorkeeper(self, request: Request, wanted: BootstrapRequest) -> Doorkeeper | None:
+        """Return the judge of the proxy's token; None where it need not show one, and shows none that it needs."""
+        defaults, caller = self._api.for_proxies, caller_of(request)
+        if defaults.doorkeeper is not None or not self._is_for_users:
+            return defaults.doorkeeper
+        shows_token = bool(wanted.dataplane_token) or caller.proxy is not None
+        return defaults.optional_doorkeeper if shows_token and not caller.may_write_key(wanted.key) else None
 
     def _must_be_in_time(self, request: Request, wanted: BootstrapRequest, claims: DataplaneClaims | None) -> None:
         """Raise `ApiError` if the proxy asks too often. kuma-dp gives up after any status 4xx, so it is another one."""
@@ -189,8 +198,12 @@ class BootstrapHandler:
             documents = [brought] if brought is not None else []
             documents += [stored.document] if stored is not None else []
             world = await self._api.state.current()
-            await self._api.works.documents.do(request, lambda _: self._must_admit(claims, wanted, documents, world))
-        if brought is not None and self._is_for_users:
+            doorkeeper = self._doorkeeper(request, wanted)
+            tolerates = doorkeeper is not None and doorkeeper.tolerates_unnamed
+            await self._api.works.documents.do(
+                request, lambda _: self._must_admit(claims, wanted, documents, world, tolerates_unnamed=tolerates)
+            )
+        if brought is not None and claims is None and self._is_for_users:
             await self._must_register(request, ChangedDocument(None if stored is None else stored.document, brought))
         if brought is not None:
             return await self._register(request, brought, stored, wanted.owner)
@@ -217,14 +230,18 @@ class BootstrapHandler:
         return (key.name for key in keys if (key.type, key.mesh) == (_DATAPLANE, mesh))
 
     def _must_admit(
-        self, claims: DataplaneClaims, wanted: BootstrapRequest, documents: Iterable[Document], world: World
+        self,
+        claims: DataplaneClaims,
+        wanted: BootstrapRequest,
+        documents: Iterable[Document],
+        world: World,
+        *,
+        tolerates_unnamed: bool,
     ) -> None:
-        doorkeeper = self._api.for_proxies.doorkeeper
-        tolerates = doorkeeper is not None and doorkeeper.tolerates_unnamed
         try:
             for document in documents:
                 resource = parse(document, self._api.kinds).resource
-                must_be_for(claims, wanted.key, resource, world, tolerates_unnamed=tolerates)
+                must_be_for(claims, wanted.key, resource, world, tolerates_unnamed=tolerates_unnamed)
         except NotAdmitted as refused:
             raise self._not_admitted(wanted, refused) from None
 
@@ -279,6 +296,15 @@ def _tell_of_missing(**facts: Any) -> None:
 def _host(request: Request) -> str:
     """The host by which the proxy reached us is the one by which it reaches us again."""
     return _named(request.url.hostname or _LOOPBACK)
+
+
+def _must_be_let_in(caller: ApiCaller, wanted: BootstrapRequest) -> None:
+    """Check that a caller who shows no token of a proxy may have its bootstrap. Raises `ApiError`."""
+    try:
+        caller.must_write_keys([wanted.key])
+    except ApiError as error:
+        hint = f"{variable('proxy_authentication')}=none serves proxies that show no token"
+        raise replace(error, detail=f"{error.detail}; {hint}") from None
 
 
 def _named(host: str) -> str:

@@ -79,6 +79,9 @@ class ApiCaller:
         """Check that all of some documents may be written. Raises `ApiError` with every one that may not."""
         self.must_write_keys(document.key for document in documents)
 
+    def may_write_key(self, key: Key) -> bool:
+        return self.decision(_permission(Verb.WRITE, key)).allowed
+
     def must_write_keys(self, keys: Iterable[Key]) -> None:
         permissions = dict.fromkeys(_permission(Verb.WRITE, key) for key in keys)
         self.must(self.decision(permission) for permission in permissions)

@@ -141,6 +141,9 @@ class BootstrapDefaults:
     doorkeeper: Doorkeeper | None = None
     """Who has to show a token; None where nobody has to."""
 
+    optional_doorkeeper: Doorkeeper | None = None
+    """Verifies the token of a proxy that shows one though it need not: it opens its own Dataplane all the same."""
+
 
 def _nothing(_document: Document) -> Iterable[Document]:
     return ()
@@ -237,6 +240,11 @@ class Collaborators:
     def paths_of_proxies(self) -> Collection[str]:
         """The paths whose handlers ask for tokens of proxies, or which are for everybody who says to be a proxy."""
         return (BOOTSTRAP,) if self.for_proxies.doorkeeper is not None or self.trusts_proxies else ()
+
+    @property
+    def paths_judged_by_handlers(self) -> Collection[str]:
+        """The paths whose handlers decide who may ask: also where proxies need no token, one may show one."""
+        return self.paths_of_proxies if self.for_proxies.optional_doorkeeper is None else (BOOTSTRAP,)
 
     def is_of_proxy(self, caller: ApiCaller) -> bool:
         """Whether somebody who says to be a run of a proxy can be one: where proxies show tokens, who shows one."""

@@ -54,7 +54,7 @@ def guarded(
     route: Route,
     kinds: Kinds,
     current: Callable[[], Awaitable[World]],
-    paths_of_proxies: Collection[str] = (),
+    paths_judged_by_handlers: Collection[str] = (),
     must_be_in_time: Callable[[Request], None] = lambda _: None,
 ) -> Route:
     """A route that answers only those who have the rights that it takes, or whom its handler lets in.
@@ -62,7 +62,7 @@ def guarded(
     `must_be_in_time` raises `ApiError` for callers that ask too often.
     """
     required = requirements_of(route.path, set(route.methods or ()))
-    if route.path in paths_of_proxies:
+    if route.path in paths_judged_by_handlers:
         required = dict.fromkeys(required, OPEN)
     answer = cast("Callable[[Request], Awaitable[Response]]", route.endpoint)
 

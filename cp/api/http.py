@@ -101,9 +101,10 @@ def _metrics(metrics: MetricsText) -> Route:
 def _app(routes: Sequence[Route], collaborators: Collaborators) -> Starlette:
     state, paths_of_proxies = collaborators.state, collaborators.paths_of_proxies
     authentication = Authentication(collaborators.access, lambda: state.loaded_world, paths_of_proxies)
+    judged = collaborators.paths_judged_by_handlers
     in_time = partial(collaborators.proxy_rates.check, metrics=collaborators.metrics)
     return Starlette(
-        routes=[guarded(route, collaborators.kinds, state.current, paths_of_proxies, in_time) for route in routes],
+        routes=[guarded(route, collaborators.kinds, state.current, judged, in_time) for route in routes],
         exception_handlers={**_HANDLERS, Missing: _missing(collaborators.works.resources)},
         middleware=[
             Middleware(SafeHeaders),

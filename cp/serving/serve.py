@@ -254,6 +254,13 @@ def doorkeeper_of(
     """Who may be served; None if everybody may. `waits_for_writes`: a key counts as soon as its write was answered."""
     if not settings.asks_proxies_for_tokens:
         return None
+    return token_doorkeeper(settings, reconciler, offline_keys, waits_for_writes=waits_for_writes)
+
+
+def token_doorkeeper(
+    settings: Settings, reconciler: Reconciler, offline_keys: OfflineKeys | None = None, *, waits_for_writes: bool
+) -> Doorkeeper:
+    """Return a judge of tokens, whether proxies have to show them or not."""
     loaded = reconciler.current if waits_for_writes else reconciler.loaded
     tolerates = settings.tolerates_unnamed_rights
     return Doorkeeper(lambda: reconciler.world, loaded, time.time, offline_keys, tolerates_unnamed=tolerates)

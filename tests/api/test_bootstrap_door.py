@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,11 +14,12 @@ import trustme
 
 from cp.access.tries import MOST_TRIES
 from cp.ads.admission import Doorkeeper
+from cp.api.authentication import AccessControl
 from cp.api.collaborators import BootstrapDefaults
 from cp.serving.server_certificate import CertificateFiles, ServedCertificate, ServerCertificate, read
 from tests.access import forge
 from tests.access.test_receivers import gateway, proxy
-from tests.api.conftest import Api, FixedState, Unit
+from tests.api.conftest import RIGHTS, Api, FixedState, Unit
 from tests.api.samples import dataplane
 from tests.test_server_certificate import given
 
@@ -33,17 +34,28 @@ def defaults(hosts: Sequence[tuple[str, int]] = (), **changes: Any) -> Bootstrap
 @pytest.fixture
 def locked(start: Unit) -> Api:
     """An API whose proxies need tokens, with web-1, db-1 and another mesh."""
+    return with_door(start, lambda door: defaults(doorkeeper=door))
+
+
+@pytest.fixture
+def without_admin(start: Unit) -> Api:
+    """The same, whose proxies need no tokens, but rights: callers from this machine have none."""
+    access = AccessControl(lambda: RIGHTS, localhost_is_admin=False, clock=lambda: forge.NOW)
+    return with_door(start, lambda door: defaults(optional_doorkeeper=door), access=access)
+
+
+def with_door(start: Unit, behind: Callable[[Doorkeeper], BootstrapDefaults], **changes: Any) -> Api:
 
     async def loaded() -> None:
         """The World is there."""
 
     world = forge.world(*forge.signing_keys(), forge.secret(REVOCATIONS, b"revoked", "default"), gateway({}))
     door = Doorkeeper(lambda: world, loaded, lambda: forge.NOW)
-    api = start(for_proxies=defaults(doorkeeper=door), state=FixedState(world)).with_mesh("default", "other")
-    api.put("/meshes/default/dataplanes/web-1", dataplane()).raise_for_status()
-    api.put("/meshes/default/dataplanes/db-1", dataplane("db-1", service="db")).raise_for_status()
-    api.put("/meshes/other/dataplanes/web-1", dataplane(mesh="other")).raise_for_status()
-    return api
+    opened = start(state=FixedState(world)).with_mesh("default", "other")
+    opened.put("/meshes/default/dataplanes/web-1", dataplane()).raise_for_status()
+    opened.put("/meshes/default/dataplanes/db-1", dataplane("db-1", service="db")).raise_for_status()
+    opened.put("/meshes/other/dataplanes/web-1", dataplane(mesh="other")).raise_for_status()
+    return start(store=opened.store, for_proxies=behind(door), state=FixedState(world), **changes)
 
 
 REVOCATIONS: Final = "dataplane-token-revocations-default"
@@ -124,6 +136,31 @@ def test_whoever_has_no_good_token_gets_nothing_and_changes_nothing(locked: Api,
     assert "node" not in answer.json()
     secret = body.get("dataplaneToken", "")
     assert not secret or (secret not in answer.text and secret not in str(logs))
+
+
+@pytest.mark.parametrize("crossing", CROSSINGS)
+def test_optional_token_opens_its_own_dataplane_alone(without_admin: Api, crossing: str) -> None:
+    body, bearer, status = CROSSINGS[crossing]
+
+    assert asked(without_admin, body, bearer).status_code == status
+    answer = asked(without_admin, WEB, token())
+    assert (answer.status_code, answer.text if answer.is_error else "") == (200, "")
+    assert asked(without_admin, {**WEB, "dataplaneToken": token()}).status_code == 200
+    assert asked(without_admin, DB, token()).status_code == 403
+
+
+def test_optional_token_registers_its_dataplane(without_admin: Api) -> None:
+    wanted = {"mesh": "default", "name": "new-1", "dataplaneResource": json.dumps(dataplane("new-1"))}
+
+    assert asked(without_admin, wanted, token(Name="new-1")).status_code == 200
+
+
+def test_missing_optional_token_is_named_with_its_option(without_admin: Api) -> None:
+    answer = asked(without_admin, WEB)
+
+    assert answer.status_code == 401
+    assert "koguma dp: --dataplane-token-file" in answer.json()["detail"]
+    assert "KUMA_DP_SERVER_AUTHN_DP_PROXY_TYPE" in answer.json()["detail"]
 
 
 def test_of_proxies_that_are_refused_again_and_again_a_few_short_lines_tell(locked: Api) -> None:
