@@ -17,6 +17,9 @@ REMEMBERED: Final = 10_000
 LONG: Final = 1024
 """Bytes of names from which on recognition is worth its cost."""
 
+_PART: Final = 1000
+"""Names that are encoded at once."""
+
 _Fingerprint: TypeAlias = tuple[int, int, int]
 
 
@@ -50,9 +53,19 @@ class NameSets:
         names_set = self.shared(frozenset(map(intern, names)))  # interned: other sets may have most of the names too
         # Only bytes that encode all of the names and nothing else are remembered. Another message that has these bytes
         # in it and as many names can have no other names.
-        if self._encode(names) == encoded_names:
+        if self._encodes(names, encoded_names):
             self._remember(fingerprint, names_set)
         return names_set
+
+    def _encodes(self, names: Sequence[str], encoded_names: memoryview) -> bool:
+        """Compare names part by part, because all of them once more would be megabytes."""
+        end = 0
+        for first in range(0, len(names), _PART):
+            part = self._encode(names[first : first + _PART])
+            begin, end = end, end + len(part)
+            if encoded_names[begin:end] != part:
+                return False
+        return end == len(encoded_names)
 
     def _remember(self, fingerprint: _Fingerprint, names: frozenset[str]) -> None:
         if len(self._recognised) >= REMEMBERED:
