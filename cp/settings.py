@@ -283,7 +283,7 @@ class Settings(BaseSettings):
         "Proxies behind a load balancer, or behind NAT, have one address in common. 0 means no limit.",
     )
     most_streams_of_proxy: int = Field(
-        default=16,
+        default=4,
         ge=0,
         validation_alias="KOGUMA_MOST_STREAMS_OF_PROXY",
         description="The same for streams of one Dataplane. A further one ends the oldest. An Envoy has one, and two "

@@ -48,7 +48,7 @@ class ServerOptions:
     drain: float = 0.0  # over how long streams are ended when the server stops
     most_streams: int | None = None
     most_streams_of_address: int | None = None
-    most_streams_of_proxy: int | None = 16
+    most_streams_of_proxy: int | None = 4
     most_bytes_of_proxy: int = 8 * _MIB  # of names and versions, on all its streams
     streams_of_connection: int = 100  # Envoy needs one, and another one while it starts anew
     silence: float = 60.0  # how long a connection may have no stream

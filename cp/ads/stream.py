@@ -173,6 +173,8 @@ class Stream:
         self._wake = asyncio.Event()  # the writer has something to do
         self._outbox_is_empty = asyncio.Event()
         self._is_ending = False
+        self._has_read = False
+        self._asker = ""
         self._first_request = None
         self._awaited_answer: str | None = None
         self._deadline: asyncio.TimerHandle | None = None
@@ -193,9 +195,19 @@ class Stream:
         self._hub.metrics.refused.labels(sort).inc()
         self._refusals.tell(sort, reason, stream=self._kind.name, peer=context.peer(), **self._proxy)
         self._forget()
+        await self._hold_back(context)
+        await context.abort(status, reason)
+
+    async def _hold_back(self, context: Context) -> None:
+        """Answer a client that was turned away often later, unless it has sent requests.
+
+        gRPC may hold megabytes of them for as long as a stream lasts. The next stream waits instead, before it is read.
+        """
+        if self._has_read:
+            self._turned_away.note(self._asker)
+            return
         with self._turned_away.waiting(address_of(context.peer())) as seconds:
             await self._wait_for_end(seconds)
-        await context.abort(status, reason)
 
     def _forget(self) -> None:
         """Drop what the client sent and was to be sent, as it may wait for its end for a while."""
@@ -225,34 +237,48 @@ class Stream:
             await self._serve_claims(token, claims, context)
 
     async def _serve_claims(self, token: str, claims: DataplaneClaims | None, context: Context) -> None:
-        self._first_request = await self._asked_in_time(claims, context)
-        if self._first_request is None:
+        node = await self._admit_in_time(token, claims, context)
+        if node is None:
             return
-        await self._rounds.turn()
-        node = self._node(self._first_request)
+        with self._unknown_nodes.counted(node.id), self._shares.entered(node.id, self._shared) as self._share:
+            await self._serve_node(node, context)
+
+    async def _admit_in_time(self, token: str, claims: DataplaneClaims | None, context: Context) -> Node | None:
+        """Return the node of the first request, once it is admitted, or None if the client sends none.
+
+        Until then no one knows whose stream it is, so none is kept for long, or many. A stream with a token for one
+        Dataplane counts as one of that.
+        """
+        loop = asyncio.get_running_loop()
+        shares, self._asker = self._silent, address_of(context.peer()) if claims is None else claims.id
+        if claims is not None and claims.name:
+            shares, self._asker = self._shares, proxy_id(Key("Dataplane", claims.mesh, claims.name))
+        try:
+            async with asyncio.timeout(self._seconds_to_ask) as limit:
+                with shares.entered(self._asker, SharedStream(lambda: limit.reschedule(loop.time()))):
+                    await self._wait_for_end(self._turned_away.delay(self._asker))
+                    self._first_request = await self._next_request(context)
+                    if self._first_request is None:
+                        return None
+                    await self._rounds.turn()
+                    return await self._admitted_node(token, claims, self._first_request)
+        except TimeoutError:
+            reason = f"there was no first request within {self._seconds_to_ask:g} s"
+            raise SilentClient(f"{reason}, or too many newer streams wait for theirs too") from None
+
+    async def _admitted_node(self, token: str, claims: DataplaneClaims | None, first_request: bytes) -> Node:
+        node = self._node(first_request)
         self._proxy = {"proxy": node.id}
         if self._doorkeeper is not None and claims is not None:
             self._admission = await self._doorkeeper.admission(token, claims, node)
             self._token = {"token": claims.id}
-        with self._unknown_nodes.counted(node.id), self._shares.entered(node.id, self._shared) as self._share:
-            await self._serve_node(node, context)
+        return node
 
-    async def _asked_in_time(self, claims: DataplaneClaims | None, context: Context) -> bytes | None:
-        """The first request. Until it comes no one knows whose stream it is, so none is kept for long, or many.
-
-        A stream with a token for one Dataplane counts as one of that.
-        """
-        loop = asyncio.get_running_loop()
-        shares, asker = self._silent, address_of(context.peer()) if claims is None else claims.id
-        if claims is not None and claims.name:
-            shares, asker = self._shares, proxy_id(Key("Dataplane", claims.mesh, claims.name))
-        try:
-            async with asyncio.timeout(self._seconds_to_ask) as limit:
-                with shares.entered(asker, SharedStream(lambda: limit.reschedule(loop.time()))):
-                    return await _read(context)
-        except TimeoutError:
-            reason = f"there was no first request within {self._seconds_to_ask:g} s"
-            raise SilentClient(f"{reason}, or too many newer streams wait for theirs too") from None
+    async def _next_request(self, context: Context) -> bytes | None:
+        """Return the next message, or None once the client will send no more."""
+        self._has_read = True
+        data: object = await context.read()
+        return data if isinstance(data, bytes) else None
 
     def _make_way(self) -> None:
         """End the stream: its Dataplane has newer ones, and as many as it may have."""
@@ -366,7 +392,7 @@ class Stream:
     # --- requests ---
 
     async def _read(self, context: Context) -> None:
-        while (data := await _read(context)) is not None:
+        while (data := await self._next_request(context)) is not None:
             while len(self._outbox) >= _MOST_WAITING:
                 self._outbox_is_empty.clear()
                 await self._outbox_is_empty.wait()
@@ -501,9 +527,3 @@ def _leaf(errors: BaseExceptionGroup[E]) -> E:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
-
-
-async def _read(context: Context) -> bytes | None:
-    """The next message, or None once the client will send no more."""
-    data: object = await context.read()
-    return data if isinstance(data, bytes) else None

@@ -3,6 +3,9 @@
 A client that is told at once may come back at once, and each time costs the server more than the client. So an address
 whose clients were turned away often is answered later and later. To wait costs no time. An Envoy waits between streams
 by itself, and longer each time, until it has received a response.
+
+A Dataplane or token whose streams were turned away in the middle of a request is treated alike, except that its next
+streams wait, before anything is read from them.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ class TurnedAway:
         self._clock = clock
         self._waiting = 0
         self._addresses = TokenBuckets[str](AT_ONCE, 1.0)
+        self._askers = TokenBuckets[str](AT_ONCE, 1.0)
 
     @contextmanager
     def waiting(self, address: str) -> Iterator[float]:
@@ -40,5 +44,17 @@ class TurnedAway:
         finally:
             self._waiting -= 1
 
+    def note(self, asker: str) -> None:
+        """Count a stream of a Dataplane or token that was turned away in the middle of a request."""
+        self._askers.bucket(asker).spend(1.0, self._clock())
+
+    def delay(self, asker: str) -> float:
+        """Return the seconds for which to read nothing from a new stream of a Dataplane or token."""
+        return _seconds(self._askers.bucket(asker).spend(0.0, self._clock()))
+
     def _delay(self, address: str) -> float:
-        return min(LONGEST, self._addresses.bucket(address).spend(1.0, self._clock()) * _SLOWDOWN)
+        return _seconds(self._addresses.bucket(address).spend(1.0, self._clock()))
+
+
+def _seconds(turned_away: float) -> float:
+    return min(LONGEST, turned_away * _SLOWDOWN)

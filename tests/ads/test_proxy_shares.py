@@ -200,3 +200,16 @@ def test_a_client_that_is_turned_away_often_waits_and_others_do_not() -> None:
                 assert (await late.end())[0] in {EXHAUSTED, grpc.StatusCode.UNAVAILABLE}
 
     play(scene, most_streams_of_address=1)
+
+
+def test_a_dataplane_turned_away_in_a_request_waits_with_its_next_streams() -> None:
+    turned_away = TurnedAway(lambda: 0.0)
+    for _ in range(AT_ONCE):
+        turned_away.note(WEB)
+    assert turned_away.delay(WEB) == 0
+    turned_away.note(WEB)
+    assert 0 < turned_away.delay(WEB) < LONGEST
+    assert turned_away.delay("default.other") == 0
+    for _ in range(1000):
+        turned_away.note(WEB)
+    assert turned_away.delay(WEB) == LONGEST
