@@ -7,7 +7,6 @@ from typing import Final
 
 import pytest
 
-from cp.api.proxy_rates import AT_ONCE
 from tests.hostile.attacks import ATTACKS
 from tests.hostile.campaign import Campaign
 
@@ -20,8 +19,6 @@ def test_a_hostile_token_takes_nothing_from_others(tmp_path: Path) -> None:
     before, after = observation.history
     assert set(before) <= set(after), "no one's history is shorter"
     assert observation.rollback == 200
-    assert observation.tries["registrations"] > AT_ONCE
-    assert observation.limited("registrations") > 0
     assert observation.refused("too much of one proxy") + observation.refused("too many names") > 0
     assert observation.deliveries, "another mesh is served meanwhile"
 
