@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final, TypeGuard
 
-from cp.model.checkpoint import Checkpoint, never_stopped
+from cp.model.checkpoint import Checkpoint, pass_checkpoint
 from cp.model.secret_texts import (
     REDACTED,
     is_cookie,
@@ -55,7 +55,7 @@ _SUSPICIOUS: Final = re.compile(
 """Without one of these, nothing in a text is secret, and it is not parsed."""
 
 
-def redacted(data: Any, checkpoint: Checkpoint = never_stopped) -> Any:
+def redacted(data: Any, checkpoint: Checkpoint = pass_checkpoint) -> Any:
     """Data without what is secret in it."""
     return _Redaction(checkpoint).value(data)
 
@@ -112,7 +112,7 @@ def _without_beginning(message: str, secret: str) -> str:
 class _Redaction:
     """One walk through data. It remembers what it hides."""
 
-    def __init__(self, checkpoint: Checkpoint = never_stopped) -> None:
+    def __init__(self, checkpoint: Checkpoint = pass_checkpoint) -> None:
         self._checkpoint = checkpoint
         self.hidden: list[str] = []
 

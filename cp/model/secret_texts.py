@@ -75,7 +75,7 @@ def is_cookie(name: str) -> bool:
 _JWT: Final = r"eyJ[A-Za-z0-9_-]{5,}+(?:\.[A-Za-z0-9_-]{5,}+(?P<signature>\.[A-Za-z0-9_-]*+)?+)?+"
 """Text that begins like a token and is none is passed over in one piece, so that a hostile text costs no more."""
 
-_BEARER: Final = r"(?<=bearer )(?!%)(?=[^\s\"\\]*[\d._~+/=-])"
+_BEARER: Final = r"(?<=bearer )(?!%)(?=[^\s\"\\]*[\d._~+/=-]|(?!(?:tokens?|auth\w*|headers?)\b)\w{6})"
 _BASIC: Final = r"(?<=basic )(?=(?P<basic>[A-Za-z0-9+/]{4,}={0,2}))"
 _TOKEN: Final = re.compile(rf"{_JWT}|(?i:{_BEARER}|{_BASIC})[^\s\"\\]++")
 _KEY: Final = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|$)", re.DOTALL)

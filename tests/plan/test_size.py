@@ -23,7 +23,7 @@ from tests.random_mesh import MESH, document
 from tests.snapshots import policies
 
 MIB = 1024 * 1024
-TAGS = 3000
+TAGS = 1000
 
 
 def trace(tags: int, word: str) -> Document:
@@ -72,7 +72,7 @@ def differences(answer: bytes) -> list[dict[str, Any]]:
 
 
 @pytest.mark.long
-def test_a_list_of_thousands_of_elements_is_told_once() -> None:
+def test_a_list_of_a_thousand_elements_is_told_once() -> None:
     scope = scope_of(trace(TAGS, "a"), trace(TAGS, "b"))
     tracemalloc.start()
     try:
@@ -91,7 +91,7 @@ def test_a_list_of_thousands_of_elements_is_told_once() -> None:
         assert len(value["after"]["value"]) == TAGS
         assert {tuple(field["values"]) for field in difference["fields"]} == {(0,)}
         assert len(difference["fields"]) == MOST_FIELDS
-        assert difference["moreFields"] == TAGS - MOST_FIELDS
+        assert difference.get("moreFields", 0) == TAGS - MOST_FIELDS
 
 
 def test_so_is_one_of_which_each_element_is_a_value() -> None:
@@ -112,7 +112,7 @@ def test_a_plan_that_becomes_too_large_ends_before_all_of_it_is_made() -> None:
         return decoded(packed)
 
     with pytest.raises(TooLarge):
-        list(mesh_plans(scope, Compiler(policies()), decode, never_stopped, Allowance(MIB // 4)))
+        list(mesh_plans(scope, Compiler(policies()), decode, never_stopped, Allowance(MIB // 12)))
     assert 0 < read < 8
 
 
