@@ -128,9 +128,9 @@ def test_beside_a_destination_that_fails_an_edit_works_out_only_what_it_changes(
 def noted(stage: Any, asked: list[str], name: str) -> Any:
     """The stage itself, with a note of each time that it is asked."""
 
-    def counted(*arguments: Any) -> Any:
+    def counted(*arguments: Any, **options: Any) -> Any:
         asked.append(name)
-        return stage(*arguments)
+        return stage(*arguments, **options)
 
     return counted
 

@@ -164,7 +164,15 @@ def _names_file(field: str) -> bool:
 
 
 CREDENTIALS: Final = {
-    *("HostnameGenerator", "MeshGatewayRoute", "MeshHTTPRoute", "MeshMetric", "MeshRateLimit", "MeshRetry", "MeshTrace"),
+    *(
+        "HostnameGenerator",
+        "MeshGatewayRoute",
+        "MeshHTTPRoute",
+        "MeshMetric",
+        "MeshRateLimit",
+        "MeshRetry",
+        "MeshTrace",
+    ),
     *("RateLimit", "TrafficRoute"),
 }
 """Kinds whose secrets are values of headers and parts of URLs, which their writer knows and gives to calls."""

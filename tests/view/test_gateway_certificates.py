@@ -198,6 +198,6 @@ def test_no_key_of_a_gateway_is_shown() -> None:
     shown = short_names(as_data(compiled.snapshot))
 
     [secret] = shown["secrets"].values()
-    assert secret["tlsCertificate"]["privateKey"] == "[redacted]"
+    assert secret["tlsCertificate"]["privateKey"] == {"inlineString": "[redacted]"}
     for line in KEY.decode().splitlines()[1:-1]:
         assert line not in repr((shown, compiled, served(https({"secret": "mine"}), mine=CHAIN + KEY)))

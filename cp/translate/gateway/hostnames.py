@@ -139,7 +139,7 @@ def _limited(hosts: Sequence[_Host]) -> Iterator[_Host]:
             yield port, listener, replace(basis, over=over)
 
 
-class _Counts(dict[int, tuple[int, int]]):
+class _Counts(dict[CombinedConf, tuple[int, int]]):
     """The rows of routes, and the conditions, filters and backends of all of them: counted once for all hostnames."""
 
     def of(self, routes: HostRoutes) -> tuple[int, int]:
@@ -148,10 +148,10 @@ class _Counts(dict[int, tuple[int, int]]):
         return 1 + sum(rows for rows, _ in of_levels), sum(parts for _, parts in of_levels)
 
     def _of_level(self, level: CombinedConf) -> tuple[int, int]:
-        if id(level) not in self:
+        if level not in self:
             rules = level.conf.value.get("rules") or ()
-            self[id(level)] = sum(map(rows_of, rules)), sum(map(parts_of, rules))
-        return self[id(level)]
+            self[level] = sum(map(rows_of, rules)), sum(map(parts_of, rules))
+        return self[level]
 
 
 def _with_last_good(result: HostResult, last: HostResult | None, cause: Failure) -> HostResult | None:
