@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any
@@ -20,6 +21,7 @@ from cp.translate import change_scope
 from cp.translate.compiler import Compiler
 from cp.translate.outbound import OutboundResult
 from cp.translate.packing import ENDPOINTS, TYPES
+from tests.identity.meshes import new_authority
 from tests.random_mesh import (
     EDGE,
     EVERY,
@@ -36,6 +38,7 @@ from tests.random_mesh import (
 )
 from tests.snapshots import policies
 
+Data = dict[str, Any]
 Served = dict[str, dict[tuple[str, str], str]]
 
 
@@ -233,6 +236,50 @@ def calling_another(number: int, version: str) -> Document:
     outbound = {"port": 10000, "tags": {"kuma.io/service": f"s{number - 1}"}}
     networking = {"address": f"127.0.0.{number + 1}", "inbound": [inbound], "outbound": [outbound]}
     return document("Dataplane", f"c{number}", networking=networking)
+
+
+CA: Data = {"secret": "ca"}
+
+
+@pytest.mark.parametrize(
+    ("service", "outbound"),
+    [
+        (
+            document(
+                "MeshExternalService",
+                "api",
+                spec={
+                    "match": {"port": 443, "protocol": "http"},
+                    "endpoints": [{"address": "api.example.com", "port": 443}],
+                    "tls": {"enabled": True, "verification": {"caCert": CA}},
+                },
+            ),
+            {"backendRef": {"kind": "MeshExternalService", "name": "api"}},
+        ),
+        (
+            document(
+                "ExternalService",
+                "api",
+                tags={"kuma.io/service": "api"},
+                networking={"address": "api.example.com:443", "tls": {"enabled": True, "caCert": CA}},
+            ),
+            {"tags": {"kuma.io/service": "api"}},
+        ),
+    ],
+    ids=["MeshExternalService", "ExternalService"],
+)
+def test_changed_secret_reaches_callers_of_its_service(service: Document, outbound: Data) -> None:
+    inbound = {"port": 80, "tags": {"kuma.io/service": "c"}}
+    networking = {"address": "127.0.0.1", "inbound": [inbound], "outbound": [{"port": 10000, **outbound}]}
+    client = document("Dataplane", "c", networking=networking)
+    first, second = (
+        document("Secret", "ca", data=b64encode(new_authority()[0].certificate).decode()) for _ in range(2)
+    )
+    world, compiler = World.of([MESH, service, client, first], kinds(policies())), Compiler(policies())
+    before = served(compiler, world)
+    world = world.next({second.key: second}, 1)
+
+    assert served(compiler, world) == served(Compiler(policies()), fresh(world)) != before
 
 
 def test_a_policy_for_labels_concerns_the_services_that_have_them_and_no_others() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from cp.agent import link
+from cp.agent import link, retrying
 from cp.agent.joining import MeshJoin, warn_of_another_run
 from cp.agent.link import AgentLink
 from cp.agent.membership import Membership
@@ -81,6 +81,24 @@ def test_who_waits_is_told_once_what_to_do() -> None:
 
     assert persistently(attempt, RetryTime(PATIENCE, messages.append)) == "there"
     assert messages == ["waiting: nobody (0 s)", "Start one."]
+
+
+def test_persistently_doubles_pauses_up_to_longest(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses, outcomes = list[float](), [Unreachable("nobody")] * 8
+
+    def attempt() -> str:
+        if outcomes:
+            raise outcomes.pop()
+        return "there"
+
+    def no_part_of(pause: float) -> float:
+        pauses.append(pause)
+        return 0.0
+
+    monkeypatch.setattr(retrying, "part_of", no_part_of)
+    persistently(attempt, RetryTime(PATIENCE, lambda _: None))
+
+    assert pauses == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.0, 3.0, 3.0])
 
 
 def test_a_dataplane_that_was_removed_before_envoy_ended_is_not_removed_again() -> None:

@@ -140,6 +140,33 @@ def test_who_overrides_what_is_told_apart() -> None:
     assert "wherever it holds" not in finding.message
 
 
+@pytest.mark.parametrize(("rivals", "is_counted"), [(3, False), (4, True)])
+def test_overridden_counts_rivals_beyond_three(rivals: int, is_counted: bool) -> None:
+    outbounds = [f"    - {{port: {10080 + n}, tags: {{kuma.io/service: s{n}}}}}\n" for n in range(rivals)]
+    mesh = MESH.partition("  outbound:\n")[0] + "  outbound:\n" + "".join(outbounds)
+    items = (f"{{kind: MeshService, name: s{n}}} => {{connectionTimeout: {n + 1}s}}" for n in range(rivals))
+    text = "".join(timeout(f"for-s{n}", item) for n, item in enumerate(items))
+    general = timeout("general", "{kind: Mesh} => {connectionTimeout: 9s}")
+    (finding,) = of(general + text, "MeshTimeout", "general", mesh)
+
+    assert "overridden by MeshTimeout for-s2" in finding.message
+    assert ("and by" in finding.message, "and by 1 more" in finding.message) == (is_counted, is_counted)
+
+
+@pytest.mark.parametrize(("routes", "is_hidden"), [(["a"], False), (["a", "all"], True)])
+def test_service_value_is_hidden_only_by_all_routes(routes: list[str], is_hidden: bool) -> None:
+    everything = ROUTE.replace("name: r\n", "name: all\n").replace("value: /a", "value: /")
+    of_routes = (
+        timeout(f"of-{name}", f"{{kind: MeshHTTPRoute, name: {name}}} => {{http: {{requestTimeout: 9s}}}}")
+        for name in routes
+    )
+    text = SERVICES + REAL + ROUTE.replace("name: r\n", "name: a\n") + everything + "".join(of_routes)
+    item = "{kind: MeshService, name: backend} => {http: {requestTimeout: 2s}}"
+    findings = of(text + timeout("of-service", item), "MeshTimeout", "of-service")
+
+    assert ("hidden-by-route" in {finding.code for finding in findings}) is is_hidden
+
+
 @pytest.mark.parametrize(
     ("kind", "service", "expected"),
     [

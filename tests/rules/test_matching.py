@@ -268,6 +268,17 @@ def test_policies_come_from_the_weakest_to_the_strongest(order: str) -> None:
     assert names(matched("web", web, *some)) == [f"p{index}" for index in range(len(some))]
 
 
+def test_a_name_decides_before_a_section() -> None:
+    labels: Data = {"kind": "Dataplane", "labels": {"app": "demo"}}
+    named: Data = {"kind": "Dataplane", "name": "web"}
+    tops = [labels, labels | {"sectionName": "http"}, named, named | {"sectionName": "http"}]
+    rules = [{"default": {"connectionTimeout": "1s"}}]
+    some = [policy("MeshTimeout", f"p{index}", top=top, rules=rules) for index, top in enumerate(tops)]
+    web = proxy(inbounds=[inbound(80, "http")], labels={"app": "demo"})
+
+    assert names(matched("web", web, *some)) == ["p0", "p1", "p2", "p3"]
+
+
 def test_of_equals_the_first_name_wins_and_comes_last() -> None:
     assert names(matched("web", proxy(), *(timeout(name, WHOLE_MESH, 1) for name in ("aa", "b", "a")))) == [
         "b",

@@ -18,11 +18,15 @@ from cp.model.document import Document, Source
 from cp.model.lines import Lines
 from cp.model.moments import timestamp
 from cp.model.names import Key
+from cp.store import columns
 from cp.store.clock import Clock
+from cp.store.encryption import PLAIN
+from cp.store.ledger import size_of
 from cp.store.port import (
     ABSENT,
     UNKNOWN,
     Author,
+    Change,
     ChangeBatch,
     ChangeNote,
     Closed,
@@ -35,6 +39,7 @@ from cp.store.port import (
 )
 from tests.store.harness import (
     ALL,
+    ENCRYPTED,
     WRITABLE,
     batches,
     changes,
@@ -55,6 +60,9 @@ DATED = ("memory", "sqlite", "encrypted", "postgres", "encrypted-postgres")
 
 LASTING = ("sqlite", "encrypted", "postgres", "encrypted-postgres")
 """Those that can be opened again."""
+
+
+MOMENT = datetime(2026, 1, 31, 12, 30, 15, 250_000, tzinfo=UTC)
 
 
 def later_and_later() -> Clock:
@@ -617,6 +625,33 @@ def test_what_is_remembered_has_a_size_too(kind: str, tmp_path: Path) -> None:
                 await next_batch(store, 10)
 
     run(scenario())
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_history_keeps_changes_that_fill_its_bytes(kind: str, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        for folder in ("measured", "limited"):
+            (tmp_path / folder).mkdir()
+        async with opened(kind, tmp_path / "measured", clock=lambda: MOMENT) as store:
+            for value in range(3):
+                await store.write(put("a", value))
+            size = logged_size(kind, (await store.history(limit=1))[0])
+        limits = HistoryLimits(kept_bytes=2 * size)
+        async with opened(kind, tmp_path / "limited", limits=limits, clock=lambda: MOMENT) as store:
+            for value in range(6):
+                await store.write(put("a", value))
+            assert [change.revision for change in await store.history()] == [6, 5]
+
+    run(scenario())
+
+
+def logged_size(kind: str, change: Change) -> int:
+    """The bytes that a change takes in the history of a store."""
+    if kind not in LASTING:
+        return sum(size_of(document) for document in (change.before, change.after) if document is not None)
+    codec = ENCRYPTED.codec if kind.startswith("encrypted") else PLAIN
+    texts = (*columns.written(change.before, codec), *columns.written(change.after, codec))
+    return sum(len(text) for text in texts if text is not None)
 
 
 @pytest.mark.parametrize("kind", DATED)

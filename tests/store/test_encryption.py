@@ -166,6 +166,17 @@ def test_only_what_is_plain_or_old_is_renewed() -> None:
     assert both.renewed(replace(SECRET, type="MeshTimeout"), plain) is None, "it is no secret"
 
 
+def test_a_key_that_took_over_an_id_renews_documents() -> None:
+    successor = SecretsKey(OLD.id, NEW.secret)
+    both, old = codec(successor, OLD), encoded(codec(OLD))
+
+    assert both.state(SECRET, old).is_old
+    assert not both.state(SECRET, encoded(both)).is_old
+    renewed = both.renewed(SECRET, old)
+    assert renewed is not None
+    assert codec(successor).decode(SECRET, renewed.encode()) == DATA
+
+
 # --- keys ---------------------------------------------------------------------------------------------------
 
 
