@@ -19,8 +19,8 @@ PARALLEL = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: help setup page test test-long test-envoys draws fuzz soak linear check lint layout types contracts spelling \
-  page-check format golden demo bench deb lock docs screenshots coverage clean
+.PHONY: help setup page test test-long test-envoys draws fuzz mutants soak linear check lint layout types contracts \
+  spelling page-check format golden demo bench deb lock docs screenshots coverage clean
 .NOTPARALLEL:
 
 help: ## this list
@@ -47,6 +47,9 @@ draws: setup ## draw new examples for every property, for three minutes (ARGS="-
 
 fuzz: setup ## look for inputs that stop us, for two minutes (ARGS="--seconds=1800", ARGS="yaml rules")
 	@$(BIN)/python -m tests.fuzz $(ARGS)
+
+mutants: setup ## change the code where tests should notice, and report where none does (ARGS="--count=200 --seed=7")
+	@$(BIN)/python -m tests.mutants $(ARGS)
 
 soak: setup ## ten bad minutes: edits, restarts, refusals and slow readers, and everybody right at the end
 	@$(PYTEST) tests/soak -m long -s -o faulthandler_timeout=0 --soak-seconds=600 --soak-proxies=200 $(ARGS)
@@ -118,7 +121,7 @@ coverage: setup .grpc-js/installed ## run the tests and say which lines none of 
 
 clean: ## remove everything that setup and the tools made
 	rm -rf .venv .envoy .envoys .grpc-js .stubs gui/node_modules cp/gui protos/generated build dist htmlcov .coverage .coverage.* \
-	  .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	  .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .mutants
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # --- how setup does it. Each file below is the sign that its step is done -----------------------------------------
