@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import jwt
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cp.access import issue
 from cp.access.issue import (
     DataplaneTokenRequest,
     TokenRequest,
@@ -136,6 +138,16 @@ def test_no_token_is_longer_than_what_is_read() -> None:
     request = DataplaneTokenRequest(mesh="default", tags={"team": [str(number) for number in range(3000)]})
 
     with pytest.raises(TooLong):
+        new_token(request, KEY, now=NOW, token_id="id-1")
+
+
+@pytest.mark.parametrize(("beyond", "is_made"), [(0, True), (1, False)])
+def test_token_may_have_the_most_characters(monkeypatch: pytest.MonkeyPatch, beyond: int, is_made: bool) -> None:
+    request = DataplaneTokenRequest(mesh="default")
+    length = len(new_token(request, KEY, now=NOW, token_id="id-1"))
+    monkeypatch.setattr(issue, "MOST_CHARACTERS", length - beyond)
+
+    with nullcontext() if is_made else pytest.raises(TooLong):
         new_token(request, KEY, now=NOW, token_id="id-1")
 
 

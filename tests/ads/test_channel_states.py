@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import inspect
 import re
 from collections.abc import Callable
@@ -174,6 +175,16 @@ def test_every_row_of_the_table_is_a_transition(transitions: set[Transition]) ->
             call(begin())
 
     assert transitions == rows()
+
+
+@pytest.mark.parametrize("begin", [acknowledged, acknowledged_with_all, nacked])
+def test_rebased_channel_frees_the_older_snapshot(begin: Callable[[], Channel]) -> None:
+    channel, newer = begin(), snapshot(*OLD.parts[0])
+    older = channel._resources.base
+    channel.rebase(newer)
+
+    assert channel.is_based_on(newer)
+    assert not any(referent is older for referent in gc.get_referents(channel))
 
 
 @pytest.mark.parametrize("variant", [base, sotw, delta])

@@ -33,6 +33,15 @@ def test_no_more_than_wanted_are_admitted_at_once() -> None:
             pass
 
 
+def test_unknown_nodes_leave_nothing_behind() -> None:
+    unknown_nodes = UnknownNodes(2, lambda _: False)
+    for node in range(10):
+        with unknown_nodes.counted(str(node)), unknown_nodes.counted(str(node)):
+            assert len(unknown_nodes._streams) == 1
+
+    assert not unknown_nodes._streams
+
+
 def test_whose_dataplane_has_come_no_longer_counts() -> None:
     known: set[str] = set()
     unknown_nodes = UnknownNodes(1, known.__contains__)

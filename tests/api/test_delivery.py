@@ -128,6 +128,13 @@ def test_who_waits_is_told_line_by_line(seeing: Api, seen: Seen) -> None:
     assert seen.asked == [([3, 4], [Key("MeshTimeout", "default", "slow")], 60.0)]
 
 
+def test_head_is_judged_as_get(seeing: Api) -> None:
+    answer = seeing.request("HEAD", "/_delivery", params={"revision": "3", "wait": "1m"})
+
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "application/x-ndjson"
+
+
 @dataclass
 class Away(NobodyThere):
     """Proxies that are not connected, and one that a rollout serves what it proposes."""

@@ -59,9 +59,9 @@ class Nearest:
         self._files = test_files(root)
         self._importers: dict[str, set[str]] = {}
         for path in (path for world in ("cp", "generators") for path in (root / world).rglob("*.py")):
-            rooms = {*path.relative_to(root).with_suffix("").parts} - {"cp", "generators", "__init__"}
+            names = {*path.relative_to(root).with_suffix("").parts} - {"cp", "generators", "__init__"}
             for imported in _imports(path.read_text()):
-                self._importers.setdefault(imported, set()).update(rooms)
+                self._importers.setdefault(imported, set()).update(names)
 
     def tests(self, path: str, source: str) -> list[str]:
         """Return the tests to run first for a module, the closest first."""
@@ -87,8 +87,8 @@ def _score(module: str, public: set[str], importers: set[str], file: TestFile) -
             2 * (module in file.indirect),
             2 * any(imported == package or imported.startswith(f"{package}.") for imported in file.imports),
             4 * bool(folder & {*module.split(".")}),
-            2 * bool(folder & importers),
+            2 * bool(folder & importers) + 4 * (Path(file.path).stem.removeprefix("test_") in importers),
             2 * (stem >= {*_WORD.findall(name)}) + 2 * bool(stem & {*_WORD.findall(name)}),
-            *(2 for used in public if re.search(rf"\b{used}\b", file.text)),
+            min(4, sum(2 for used in public if re.search(rf"\b{used}\b", file.text))),
         )
     )

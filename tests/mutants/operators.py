@@ -110,13 +110,15 @@ def _changes(tree: ast.Module) -> Iterator[_Change]:
 
 
 def _code(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes that run: no annotations, no docstrings, no parts of formatted strings, no tests of types."""
+    """Yield the nodes that run: no annotations, no docstrings, no parts of formatted strings, nothing about types."""
+    if _is_for_types(node):
+        return
     yield node
-    if isinstance(node, ast.JoinedStr) or _is_for_types(node):
+    if isinstance(node, ast.JoinedStr):
         return
     for name, value in ast.iter_fields(node):
         children = value if isinstance(value, list) else [value]
-        if name in {"annotation", "returns", "decorator_list", "type_comment"}:
+        if name in {"annotation", "returns", "decorator_list", "bases"}:
             continue
         for child in children:
             if isinstance(child, ast.AST) and not _is_docstring(child):
@@ -127,6 +129,8 @@ def _is_for_types(node: ast.AST) -> bool:
     match node:
         case ast.Call(func=ast.Name(id=name)):
             return name in _TYPE_MAKERS
+        case ast.Subscript(value=ast.Name(id="dict" | "list" | "set" | "tuple")):
+            return True
         case ast.AnnAssign(annotation=ast.Name(id="TypeAlias")) | ast.If(test=ast.Name(id="TYPE_CHECKING")):
             return True
         case _:

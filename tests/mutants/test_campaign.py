@@ -123,7 +123,11 @@ def test_mutants_have_each_operator(source: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "source", ["'''A text.'''", "x: A | B", "T = TypeVar('Tea')", "def f(a: 'Big'): ...", "f'{a}'"]
+    "source",
+    [
+        *("'''A text.'''", "x: A | B", "T = TypeVar('Tea')", "def f(a: 'Big'): ...", "f'{a}'", "x = dict[str, int]()"),
+        *("class A(B[C, D]): ...", "if TYPE_CHECKING: import b", "A: TypeAlias = B | C"),
+    ],
 )
 def test_mutants_leave_types_and_texts(source: str) -> None:
     assert list(changes(source)) == []

@@ -8,6 +8,7 @@ from cp.model.source import LEGACY_POLICIES
 from cp.resources.checks import regex
 from cp.resources.hostname_generator import Template, render
 from cp.resources.legacy import LEGACY_KINDS
+from cp.resources.schema import Schema
 from cp.resources.spiffe import is_spiffe_id
 from cp.resources.telemetry import Url, is_collector_address
 from tests.resources.reading import accepted, every_kind, policy, read, refused, warned
@@ -21,6 +22,16 @@ def test_every_kind_is_found_by_each_of_its_names_alone() -> None:
 
     assert len(set(names)) == len(names)
     assert all(kinds.find(name) is kind for kind in kinds.values() for name in (kind.name, kind.plural, kind.short))
+
+
+def test_every_schema_is_frozen() -> None:
+    every_kind()  # imports them all
+    schemas = [Schema]
+    for schema in schemas:
+        schemas += schema.__subclasses__()
+
+    assert len(schemas) > 100
+    assert [schema for schema in schemas if not schema.__struct_config__.frozen] == []
 
 
 def test_a_mesh_has_the_authority_that_is_enabled() -> None:

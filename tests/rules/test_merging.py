@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from cp.model.names import Identity, Key
 from cp.model.paths import step
 from cp.model.source import read_documents
+from cp.rules.combined import MergeCache
 from cp.rules.merging import Layer, MergedConf, MergeOptions, Origin, Setting, merge, merge_groups, overlay
 
 Conf = dict[str, Any]
@@ -355,3 +356,12 @@ def test_no_layers_come_to_nothing() -> None:
 
 def test_equal_values_have_equal_canonical_forms() -> None:
     assert merge(layers([{"a": 1}, {"b": 2}])).canonical == merge(layers([{"b": 2}, {"a": 1}])).canonical
+
+
+def test_merge_cache_merges_a_group_once_for_each_text() -> None:
+    cache = MergeCache()
+    first, same, other = (cache.combine_group(text, ()) for text in ("a.example", "a.example", "b.example"))
+
+    assert first is same
+    assert first is not other
+    assert cache.merged == 2
