@@ -212,7 +212,7 @@ def test_question_about_a_held_mesh_delays_no_other_one() -> None:
         web = rig.reconciler.world.get(Key("Dataplane", "a", "web"))
         assert web is not None
         async with asyncio.TaskGroup() as asking:
-            questions = [asking.create_task(rig.reconciler.snapshot(web)) for _ in range(50)]
+            questions = [asking.create_task(rig.reconciler.snapshot(web, is_certified_client=False)) for _ in range(50)]
             compiled = asking.create_task(rig.reconciler.compiled(["a.web", "b.web"]))
             revision = await rig.store.write(Put(timeout("b", 3)))
             assert await rig.reconciler.wait_for_publication([revision], {"b"}, WITHIN) == (True, revision)

@@ -76,7 +76,7 @@ class ServedState(Protocol):
         """Whether proxies are being sent elsewhere, because this is the end."""
         ...
 
-    async def snapshot(self, dataplane: Resource, *, is_certified_client: bool = False) -> Snapshot:
+    async def snapshot(self, dataplane: Resource, *, is_certified_client: bool) -> Snapshot:
         """What a proxy is served now or, while it is not connected, would be served.
 
         `is_certified_client`: it is a gRPC client without a proxy whose library finds certificates.

@@ -184,7 +184,7 @@ class EnvoyHandler:
         for type_, dumped_as in (DUMPED_TYPES | WARMING_TYPES).items():  # all together may be too much for one answer
             answer = await self._answer(request, EnvoyQuestion(EnvoySubject.CONFIG_DUMP, type=type_))
             dumped[dumped_as] = answer.content
-        snapshot = await questions.wait(request, lambda: self._api.state.snapshot(dataplane))
+        snapshot = await questions.wait(request, lambda: self._api.state.snapshot(dataplane, is_certified_client=False))
         standing = await questions.wait(request, lambda: self._api.observed.delivery(dataplane.key))
         refusals = {
             (type_.status.type_url, held.name): refusal.nack.text

@@ -282,7 +282,7 @@ class Reconciler:
         self._pending.batches.append(ChangeBatch(self._followed, (change,), findings))
         self._wake.set()
 
-    async def snapshot(self, dataplane: Resource, *, is_certified_client: bool = False) -> Snapshot:
+    async def snapshot(self, dataplane: Resource, *, is_certified_client: bool) -> Snapshot:
         """What a proxy is served or, while it is not connected, would be."""
         lane = self.lane(dataplane.mesh)
         certified = self._publisher.certified_clients - {dataplane.key}

@@ -65,7 +65,7 @@ class Changing:
     def loaded_world(self) -> World:
         return self.world
 
-    async def snapshot(self, dataplane: Resource, *, is_certified_client: bool = False) -> Snapshot:
+    async def snapshot(self, dataplane: Resource, *, is_certified_client: bool) -> Snapshot:
         return Snapshot()
 
 

@@ -89,7 +89,7 @@ class Busy(NobodyThere):
 
 
 class BusyState(FixedState):
-    async def snapshot(self, dataplane: Resource, *, is_certified_client: bool = False) -> Snapshot:
+    async def snapshot(self, dataplane: Resource, *, is_certified_client: bool) -> Snapshot:
         return await never()
 
 

@@ -169,7 +169,7 @@ def test_what_is_shown_of_a_configuration_has_no_key() -> None:
         async with rig.connected("web-1"):
             await rig.certificate("web-1")
 
-            snapshot = await rig.reconciler.snapshot(proxy(rig.reconciler.world))
+            snapshot = await rig.reconciler.snapshot(proxy(rig.reconciler.world), is_certified_client=False)
             assert snapshot.get(SECRET, NAME) is None
             assert len(snapshot) > 0
 

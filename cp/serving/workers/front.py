@@ -44,5 +44,5 @@ class WorkersFront:
     def is_stopping(self) -> bool:
         return self._reconciler.is_stopping
 
-    async def snapshot(self, dataplane: Resource, *, is_certified_client: bool = False) -> Snapshot:
+    async def snapshot(self, dataplane: Resource, *, is_certified_client: bool) -> Snapshot:
         return await self._reconciler.snapshot(dataplane, is_certified_client=is_certified_client)
