@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -118,6 +119,7 @@ def _read(log: Path) -> Iterator[Result]:
 
 def main() -> int:
     given = _given()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the copies are removed
     _KEPT.mkdir(exist_ok=True)
     log = _KEPT / f"seed-{given.seed}.jsonl"
     if not given.resume:
