@@ -1,1 +1,1 @@
-"""`make mutants`: small changes to the code, each of which some test has to notice (record 0103)."""
+"""`make mutants`: small changes to the code, each of which some test has to notice (record 0101)."""
