@@ -85,7 +85,11 @@ _ONE: Final = WorkBudget(at_once=1)
 """Threads that compute take turns: more are not faster, and each makes the event loop wait for one turn more."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+def _nothing() -> None:
+    """The work of a request that has been answered."""
+
+
+@dataclass(slots=True, eq=False)
 class _Work:
     """Something to be done in a thread, and its result."""
 
@@ -93,11 +97,15 @@ class _Work:
     future: Future[Any]
 
     def run(self) -> None:
+        """Do it, and let go of what it used before the request goes on with the result."""
+        do, self.do = self.do, _nothing
         try:
-            result = self.do()
+            result = do()
         except BaseException as error:  # noqa: BLE001  # whoever waits for it raises it
+            del do
             self.future.set_exception(error)
         else:
+            del do
             self.future.set_result(result)
 
 
