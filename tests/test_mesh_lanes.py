@@ -97,7 +97,8 @@ def held(test: Callable[[Rig, _Door], Awaitable[None]], **options: Any) -> None:
         await rig.write(*MESHES, timeout("a"), timeout("b"), dataplane("a", "web", "x"), dataplane("b", "web", "x"))
         async with AsyncExitStack() as stack:
             for mesh in ("a", "b"):
-                await stack.enter_async_context(rig.connected("web", mesh))
+                rig.stays[mesh] = await stack.enter_async_context(AsyncExitStack())
+                await rig.stays[mesh].enter_async_context(rig.connected("web", mesh))
                 await rig.clusters(f"{mesh}.web", bool)
             await rig.write(dataplane("a", "web", DOOR))
             await eventually_on_loop(door.is_entered.is_set)
@@ -172,6 +173,23 @@ def test_held_mesh_is_given_all_later_changes_at_once() -> None:
         assert await rig.reconciler.wait_for_publication([], (), WITHIN) == (True, await rig.store.revision())
 
     held(test, checks_itself=True)
+
+
+def test_mesh_that_lost_its_proxies_while_held_is_served_all_changes() -> None:
+    async def test(rig: Rig, door: _Door) -> None:
+        lane = rig.reconciler.lane("a")
+        await rig.write(timeout("b", 3))  # another mesh waits, so this one is set aside
+        await eventually_on_loop(lambda: lane.is_set_aside)
+        await rig.stays["a"].aclose()
+        await rig.write(timeout("b", 4))  # a turn that notes that the proxy has left
+        revision = await rig.store.write(Put(dataplane("a", "web", DOOR, "new")))
+        assert await rig.reconciler.wait_for_publication([revision], {"b"}, WITHIN) == (True, revision)
+        door.is_open.set()
+        assert await rig.reconciler.wait_for_publication([], (), WITHIN) == (True, revision)
+        async with rig.connected("web", "a") as proxy:
+            assert "new" in await rig.clusters(proxy, lambda names: DOOR in names)
+
+    held(test)
 
 
 def test_leaving_during_a_held_computation_leaves_nothing_behind() -> None:

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, TypeVar
@@ -51,6 +51,8 @@ class Rig:
     hub: Hub
     reconciler: Reconciler
     woken: dict[str, int] = field(default_factory=dict)
+    stays: dict[str, AsyncExitStack] = field(default_factory=dict)
+    """For as long as a proxy stays connected, by its mesh."""
 
     async def write(self, *documents: Document) -> None:
         await self.store.write(*map(Put, documents))

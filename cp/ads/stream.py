@@ -96,9 +96,6 @@ class _Session(StreamSession, Protocol):
     def unanswered(self) -> int: ...
 
     @property
-    def has_unknown(self) -> bool: ...
-
-    @property
     def is_fresh(self) -> bool: ...
 
 
@@ -497,9 +494,8 @@ class Stream:
 
     def _remove_unknown(self) -> None:
         """The listeners have drained that the proxy had when it connected to this process for the first time."""
-        if self._session.has_unknown:
-            self._queue(self._session.remove_unknown())
-            self._wake.set()
+        self._queue(self._session.remove_unknown())
+        self._wake.set()
 
     def _expire(self, nonce: str) -> None:
         self._log.warning("clusters.unanswered", seconds=self._patience)

@@ -118,6 +118,9 @@ class Reconciler:
         self._publisher = Publisher(hub)
         self._pace = pace
         self._pending = PendingChanges()
+        self._in_turn: PendingChanges | None = None
+        """The changes of the turn that makes its World, before the lanes have them."""
+
         self._wake = asyncio.Event()
         self._threads = ThreadPoolExecutor(_MOST_THREADS, thread_name_prefix="koguma-reconcile")
         self._computing = asyncio.Lock()
@@ -415,6 +418,7 @@ class Reconciler:
                 await self._wait_for_store()
             self._wake.clear()
             pending, self._pending = self._pending, PendingChanges()
+            self._in_turn = pending
             async with self._computing:
                 with self.precedence.claimed():
                     await self._turn(pending)
@@ -462,6 +466,7 @@ class Reconciler:
     async def _computed(self, pending: PendingChanges, departed: Iterable[str], world: World) -> list[TurnResult]:
         """The results for each mesh that is concerned, the quickest first, but for those that are set aside."""
         concerned = dict(self._concerned(pending, departed, world))
+        self._in_turn = None
         waiting = sorted(concerned, key=lambda lane: (lane.seconds, lane.mesh))
         results: list[TurnResult] = []
         grace = GRACE
@@ -483,7 +488,8 @@ class Reconciler:
     ) -> Iterator[tuple[MeshLane, LaneWork]]:
         """The lanes of the meshes that changes concern. Those that are set aside take the changes, and go on."""
         left = {dataplane_key(proxy).mesh for proxy in departed}
-        for mesh in self._publisher.meshes:
+        set_aside = [mesh for mesh, lane in self._lanes.items() if lane.is_set_aside]  # also without proxies by now
+        for mesh in dict.fromkeys((*self._publisher.meshes, *set_aside)):
             if pending.concern(mesh) or mesh in left:
                 lane = self.lane(mesh)
                 work = lane.add(pending, self.world, world)
@@ -527,6 +533,8 @@ class Reconciler:
             self._announce(work.pending, publication, (began, computed))
             if lane.current is not None:
                 computation = self._computation(lane, lane.current)
+        if lane.mesh not in self._publisher.meshes:  # nothing would tell it of changes
+            self._forget(lane.mesh)
 
     def _publish(
         self,
@@ -539,7 +547,8 @@ class Reconciler:
     ) -> Publication:
         """Hand a result to the hub. `mesh` is the only one that it is about, of those that were set aside."""
         later = (work.pending.arrived for lane in self._lanes.values() if (work := lane.next) is not None)
-        meanwhile = {*self._pending.arrived, *chain.from_iterable(later)}
+        in_turn = () if self._in_turn is None else self._in_turn.arrived
+        meanwhile = {*self._pending.arrived, *in_turn, *chain.from_iterable(later)}
         publication = self._publisher.publish(pending, result, world_before, arrived_meanwhile=meanwhile, mesh=mesh)
         if self._identities is not None:
             self._publisher.withdraw(self._identities.forget(departed))
@@ -552,9 +561,12 @@ class Reconciler:
         left = {dataplane_key(proxy).mesh for proxy in departed}
         for mesh in self._lanes.keys() - self._publisher.meshes:
             if not self._lanes[mesh].is_set_aside and (mesh in left or pending.concern(mesh)):
-                fragments = self._lanes.pop(mesh).turns.compiler.fragments
-                built, reused = self._forgotten_counts
-                self._forgotten_counts = built + fragments.built, reused + fragments.reused
+                self._forget(mesh)
+
+    def _forget(self, mesh: str) -> None:
+        fragments = self._lanes.pop(mesh).turns.compiler.fragments
+        built, reused = self._forgotten_counts
+        self._forgotten_counts = built + fragments.built, reused + fragments.reused
 
     def _announce(self, pending: PendingChanges, publication: Publication, moments: tuple[float, float]) -> None:
         """Tell everyone who waits for a publication, and the log. `moments`: as in `_record`."""

@@ -134,8 +134,10 @@ class SessionBase(ABC):
 
     def remove_unknown(self) -> list[Response]:
         """No listener of an earlier stream is draining any more."""
-        self._channel(CLUSTER).remove_unknown()
-        self._channel(ENDPOINTS).remove_unknown()
+        self._keeps_unknown = False
+        for type_url in (CLUSTER, ENDPOINTS):
+            if type_url in self._channels:
+                self._channels[type_url].remove_unknown()
         return self._advance()
 
     # --- where the client stands ---
@@ -145,11 +147,6 @@ class SessionBase(ABC):
         """The client has requested clusters and named none of an earlier stream. True until the first snapshot."""
         channel = self._channels.get(CLUSTER)
         return channel is not None and not channel.subscription.has_versions
-
-    @property
-    def has_unknown(self) -> bool:
-        """The client keeps clusters that are unknown here."""
-        return CLUSTER in self._channels and self._channels[CLUSTER].has_unknown
 
     @property
     def awaited_answer(self) -> str | None:

@@ -388,11 +388,6 @@ class Channel:
         """Keep what the client names of an earlier stream and no snapshot has, until `remove_unknown`."""
         self._unknown = {}
 
-    @property
-    def has_unknown(self) -> bool:
-        """The client keeps resources of an earlier stream that no snapshot had when it named them."""
-        return bool(self._unknown)
-
     def remove_unknown(self) -> None:
         """Those are no longer in use: remove the ones that the snapshot does not have by now either."""
         base = self._resources.base
