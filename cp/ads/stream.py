@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
@@ -172,6 +172,7 @@ class Stream:
         self._is_ending = False
         self._has_read = False
         self._asker = ""
+        self._has_asked = self._is_named = False
         self._first_request = None
         self._awaited_answer: str | None = None
         self._deadline: asyncio.TimerHandle | None = None
@@ -201,7 +202,8 @@ class Stream:
         gRPC may hold megabytes of them for as long as a stream lasts. The next stream waits instead, before it is read.
         """
         if self._has_read:
-            self._turned_away.note(self._asker)
+            if self._is_named or self._has_asked:  # of others, a silent stream makes way for newer ones
+                self._turned_away.note(self._asker)
             return
         with self._turned_away.waiting(address_of(context.peer())) as seconds:
             await self._wait_for_end(seconds)
@@ -246,17 +248,28 @@ class Stream:
         Until then no one knows whose stream it is, so none is kept for long, or many. A stream with a token for one
         Dataplane counts as one of that.
         """
-        loop = asyncio.get_running_loop()
-        shares, self._asker = self._silent, address_of(context.peer()) if claims is None else claims.id
+        loop, address = asyncio.get_running_loop(), address_of(context.peer())
+        # A token without a name may be that of a whole fleet, of which no machine delays the others.
+        shares, self._asker = self._silent, address if claims is None else f"{claims.id} {address}"
+        self._is_named = claims is not None and bool(claims.name)
         if claims is not None and claims.name:
             shares, self._asker = self._shares, proxy_id(Key("Dataplane", claims.mesh, claims.name))
+
+        def end() -> None:
+            with suppress(RuntimeError):  # its time is over already
+                limit.reschedule(loop.time())
+
         try:
             async with asyncio.timeout(self._seconds_to_ask) as limit:
-                with shares.entered(self._asker, SharedStream(lambda: limit.reschedule(loop.time()))):
+                with ExitStack() as counted:
+                    counted.enter_context(shares.entered(self._asker, SharedStream(end)))
                     await self._wait_for_end(self._turned_away.delay(self._asker))
                     self._first_request = await self._next_request(context)
                     if self._first_request is None:
                         return None
+                    self._has_asked = True
+                    if not self._is_named:
+                        counted.close()  # it has asked, so it is silent no longer
                     await self._rounds.turn()
                     return await self._admitted_node(token, claims, self._first_request)
         except TimeoutError:

@@ -37,6 +37,7 @@ from cp.api.errors import (
 from cp.api.near import Missing, instead, not_found
 from cp.api.powers import ChangedDocument, WriteRights
 from cp.api.proxy_rates import LARGEST_DATAPLANE
+from cp.api.work import CallerBusy
 from cp.api.writes import must_be_writable
 from cp.model.document import Document
 from cp.model.names import Key
@@ -75,6 +76,12 @@ class BootstrapHandler:
         self._missing = RefusalLog(collaborators.access.stopwatch, _tell_of_missing)
 
     async def __call__(self, request: Request) -> Response:
+        try:
+            return await self._answered(request)
+        except CallerBusy as error:
+            raise replace(error, status=UNAVAILABLE) from None  # kuma-dp ends on any error of the client
+
+    async def _answered(self, request: Request) -> Response:
         text, work = await text_of(request, self._api.body_limit, _LARGEST), self._api.works.documents
         wanted = with_run(await work.do(request, lambda _: bootstrap_request(text)))
         claims = await self._claims(request, wanted)

@@ -109,6 +109,11 @@ class _Work:
             self.future.set_result(result)
 
 
+@dataclass(eq=False)
+class CallerBusy(ApiError):
+    """A caller has too many requests of one sort under way."""
+
+
 class WorkQueue:
     """The threads for one sort of requests. Callers take turns, however many requests each of them has sent."""
 
@@ -173,7 +178,7 @@ class WorkQueue:
         budget, of_caller = self._budget, self._under_way[caller]
         if caller != LOCAL and of_caller >= budget.of_caller:
             detail = f"{caller} has {of_caller} requests of this sort under way; wait for their answers"
-            raise ApiError(TOO_MANY, "Too many requests", detail, headers=_RETRY)
+            raise CallerBusy(TOO_MANY, "Too many requests", detail, headers=_RETRY)
         if self._under_way.total() >= budget.at_once + budget.waiting:
             raise busy(f"{self._under_way.total()} requests of this sort are under way already")
 

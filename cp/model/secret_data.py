@@ -86,7 +86,8 @@ def hidden_texts(data: Any) -> Iterator[str]:
 
 def without_quotes(message: str, secrets: Iterable[str]) -> str:
     """A message without the secrets that it quotes, also where it quotes only the beginning of one."""
-    for secret in sorted(filter(None, set(secrets)), key=len, reverse=True):
+    quoted = (secret for secret in set(secrets) if secret and secret[:_SHORTEST_BEGINNING] in message)
+    for secret in sorted(quoted, key=len, reverse=True):
         is_word = len(secret) < _SHORTEST
         message = message.replace(f"`{secret}`" if is_word else secret, f"`{REDACTED}`" if is_word else REDACTED)
         message = _without_beginning(message, secret)
@@ -203,8 +204,19 @@ class _Redaction:
         return shown
 
 
-@lru_cache(maxsize=1024)
+_LONGEST_KEPT: Final = 16 * 1024
+
+
 def _shown_data(text: str) -> tuple[str | None, tuple[str, ...]]:
+    return _kept_data(text) if len(text) <= _LONGEST_KEPT else _read_data(text)
+
+
+@lru_cache(maxsize=1024)
+def _kept_data(text: str) -> tuple[str | None, tuple[str, ...]]:
+    return _read_data(text)
+
+
+def _read_data(text: str) -> tuple[str | None, tuple[str, ...]]:
     try:
         documents = [document.data for document in parse_all(text)]
     except (NotYaml, RecursionError, ValueError):

@@ -80,8 +80,8 @@ _BASIC: Final = r"(?<=basic )(?=(?P<basic>[A-Za-z0-9+/]{4,}={0,2}))"
 _TOKEN: Final = re.compile(rf"{_JWT}|(?i:{_BEARER}|{_BASIC})[^\s\"\\]++")
 _KEY: Final = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|$)", re.DOTALL)
 _USER: Final = re.compile(r"(?<=://)([^\s/?#\"'<>@:]*)(:(?!\d+[/?#])(?:(?!://)[^\s\"'<>])*)?@")
-_BARE_USER: Final = re.compile(r"^(?!localhost:\d{1,5}@)([^\s/?#\"'<>@:]+):([^\s/@]+)@(?=[\w.\[\]:-]+$)")
-"""Of an address without a scheme. The names of clusters of inbounds begin with `localhost` and a port."""
+_BARE_USER: Final = re.compile(r"^([^\s/?#\"'<>@:]+):(?!(?:[\da-f:]*:)?\d{1,5}@)([^\s/@]+)@(?=[\w.\[\]:-]+$)")
+"""Of an address without a scheme. Names of clusters of inbounds begin with an address and a port."""
 
 _PARAMETER: Final = re.compile(r"(?<=[?&;#])([\w.-]{1,64}=)([^&;#\s\"'<>]+)")
 _ASSIGNED: Final = re.compile(r"\b(pass(?:word|wd)|pwd)=[^\s&;,\"'\[]+", re.IGNORECASE)

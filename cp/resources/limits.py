@@ -62,11 +62,12 @@ LIMITS: Final[Mapping[str, Mapping[str, int]]] = MappingProxyType(
             },
         },
         "MeshTrafficPermission": {
-            f"spec.rules[].default.{clients}[]": _CLIENTS for clients in ("allow", "deny", "allowWithShadowDeny")
+            "spec.from[]": _CLIENTS,
+            **{f"spec.rules[].default.{clients}[]": _CLIENTS for clients in ("allow", "deny", "allowWithShadowDeny")},
         },
         "MeshTrust": {"spec.caBundles[]": _FEWEST},
         "ProxyTemplate": {"conf.modifications[]": 500},
-        "Rollout": {"spec.proxies[]": 10_000},
+        "TrafficPermission": {"sources[]": _CLIENTS, "destinations[]": _CLIENTS},
         "TrafficRoute": {"conf.split[]": _FEWEST, "conf.http[].split[]": _FEWEST},
         "VirtualOutbound": {"selectors[]": _FEWEST},
     }
@@ -234,8 +235,14 @@ def _entries(value: Any) -> int:
     return len(value) + sum(map(_entries, value)) if isinstance(value, list) else 0
 
 
+_WITHOUT_LIMITS: Final = frozenset({"Rollout"})
+"""Kinds that the control plane alone writes: a Rollout names each proxy that it has reached."""
+
+
 def too_many(kind: str, data: Mapping[str, Any]) -> Iterator[Violation]:
     """The lists and maps of a document that have too many entries."""
+    if kind in _WITHOUT_LIMITS:
+        return
     for steps, count in _sizes(data, ()):
         most = _most(kind, steps)
         if count > most:

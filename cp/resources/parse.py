@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Final, TypeAlias, TypeGuard
 
+from cp.model.checkpoint import pass_checkpoint
 from cp.model.document import Document
 from cp.model.failure import reason
 from cp.model.names import Key
@@ -104,6 +105,7 @@ def _without_secrets(parsed: ParsedDocument, kind: Kind) -> ParsedDocument:
 
 
 def _without(violation: Violation, secrets: frozenset[str]) -> Violation:
+    pass_checkpoint()
     message, hint = (without_quotes(text, secrets) for text in (violation.message, violation.hint))
     return replace(violation, message=message, hint=hint)
 

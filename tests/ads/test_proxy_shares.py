@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from typing import Any
+from dataclasses import replace
+from functools import partial
+from typing import Any, cast
 
 import grpc
 import pytest
@@ -14,6 +16,7 @@ from envoy.service.discovery.v3.discovery_pb2 import DeltaDiscoveryRequest
 from cp.ads.hub import Hub
 from cp.ads.loop import DrainLoop
 from cp.ads.proxy_shares import ProxyShare, ProxyShares, SharedStream, ShareLimits, TooMuchHeld
+from cp.ads.rounds import LoopRounds
 from cp.ads.server import AdsServer, ServerOptions, serving
 from cp.ads.session.messages import MOST_BYTES
 from cp.ads.turned_away import AT_ONCE, LONGEST, TurnedAway
@@ -160,6 +163,40 @@ def test_a_token_has_few_streams_that_ask_for_nothing() -> None:
                 assert refused(hub, "silent") == 1
                 await second.ask(CLUSTER)
                 await second.hear()
+
+    play(scene)
+
+
+class ClosedRounds:
+    """Rounds of the event loop that do not come until they are opened."""
+
+    def __init__(self) -> None:
+        self.waiting, self.is_open = 0, asyncio.Event()
+
+    def has(self, waiting: int) -> bool:
+        return self.waiting == waiting
+
+    async def turn(self) -> None:
+        self.waiting += 1
+        await self.is_open.wait()
+
+
+def test_streams_that_have_asked_make_way_for_none() -> None:
+    """After a restart all proxies of a fleet ask at once, and may show one token."""
+
+    async def scene(hub: Hub, server: AdsServer) -> None:
+        rounds, server._surroundings.silent._limits = ClosedRounds(), ShareLimits(2)
+        server._surroundings = replace(server._surroundings, rounds=cast("LoopRounds", rounds))
+        async with AsyncExitStack() as stack:
+            proxies = []
+            for number in range(4):
+                proxies.append(await stack.enter_async_context(Proxy(server.port)))
+                await proxies[-1].ask(CLUSTER)
+                await eventually_on_loop(partial(rounds.has, number + 1))
+            rounds.is_open.set()
+            for proxy in proxies:
+                await proxy.hear()
+        assert refused(hub, "silent") == 0
 
     play(scene)
 

@@ -10,6 +10,7 @@ import httpx
 import pytest
 import yaml
 
+from cp.api.work import CallerBusy, WorkQueue
 from cp.model.registration import DRAIN_TIME
 from tests.api.conftest import Api, Unit
 from tests.api.samples import dataplane
@@ -321,3 +322,16 @@ def test_a_proxy_is_no_grpc_client_and_the_other_way_round(with_web: Api) -> Non
     assert "give it the label `koguma.io/client: grpc`" in no_client.json()["detail"]
     assert "ask `koguma dp grpc-bootstrap web-1 --mesh default`" in no_proxy.json()["detail"]
     assert (no_client.status_code, no_proxy.status_code) == (422, 422)
+
+
+def test_many_proxies_of_one_address_are_told_to_try_again(with_web: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """kuma-dp ends after any error of the client, and a fleet may be behind one address."""
+
+    def reject(_queue: WorkQueue, _caller: str) -> None:
+        raise CallerBusy(429, "Too many requests", "wait", headers={"retry-after": "5"})
+
+    monkeypatch.setattr(WorkQueue, "_must_have_room", reject)
+
+    answer = refused(with_web)
+
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")

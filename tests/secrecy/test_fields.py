@@ -8,8 +8,11 @@ import pytest
 
 from cp.model.document import Document
 from cp.model.names import Key
+from cp.model.secret_data import _kept_data
+from cp.model.secret_texts import without_secrets
 from cp.policies import discover, kinds
 from cp.resources.kinds import Kind
+from cp.resources.limits import too_many
 from cp.resources.parse import parse
 from cp.resources.redaction import has_secrets, placeholders, redacted
 from tests.secrecy.fields import TextField, text_fields
@@ -68,3 +71,31 @@ def test_shown_fields_stay_readable() -> None:
 
 def _document(field: TextField) -> Document:
     return Document(Key(field.kind.name, "default", "one"), field.document(CORE))
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("localhost:8000@127.0.0.3:9001", "localhost:8000@127.0.0.3:9001"),
+        ("10.0.0.5:8080@10.0.0.1:80", "10.0.0.5:8080@10.0.0.1:80"),
+        ("fd00::5:8080@fd00::1:80", "fd00::5:8080@fd00::1:80"),
+        ("user:pass@db:5432", "user:[redacted]@db:5432"),
+        ("Bearer abcdefgh", "Bearer [redacted]"),
+        ("the bearer token", "the bearer token"),
+    ],
+)
+def test_names_of_clusters_are_no_passwords(text: str, shown: str) -> None:
+    assert without_secrets(text) == shown
+
+
+def test_long_texts_are_not_kept() -> None:
+    before = _kept_data.cache_info().currsize
+
+    redacted(KINDS["MeshProxyPatch"], {"spec": {"value": "token: " + "x" * 100_000}})
+
+    assert _kept_data.cache_info().currsize == before
+
+
+def test_kinds_of_the_control_plane_have_no_limits() -> None:
+    assert not list(too_many("Rollout", {"spec": {"proxies": ["p"] * 20_000}}))
+    assert list(too_many("MeshTimeout", {"spec": {"to": [{}] * 20_000}}))
