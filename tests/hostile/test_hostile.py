@@ -13,6 +13,7 @@ from tests.hostile.campaign import Campaign
 SECONDS: Final = 4.0
 
 
+@pytest.mark.long
 def test_a_hostile_token_takes_nothing_from_others(tmp_path: Path) -> None:
     observation = Campaign(tmp_path).run(SECONDS, ["registrations", "removals", "name_floods", "long_polls"])
 
