@@ -43,7 +43,7 @@ OF_SYSTEM = Path("/usr/bin", PYTHON)
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     python = OF_SYSTEM if OF_SYSTEM.exists() else Path(sys.executable).resolve()
-    return build.build(tmp_path_factory.mktemp("packages"), python=python)
+    return build.build(tmp_path_factory.mktemp("packages"), python=python, maintainer="Team <team@example.com>")
 
 
 @pytest.fixture(scope="module")

@@ -217,7 +217,9 @@ def test_proxies_that_are_not_let_in_end_with_the_reason(mesh: Playground, tmp_p
 def test_every_worker_shows_the_certificate_and_ends_what_is_revoked(tmp_path: Path) -> None:
     """No Envoy is needed for that: streams come to either of two workers, by chance."""
     store = f"sqlite:///{tmp_path / 'store.db'}"
-    with ControlPlane(tmp_path, store, KOGUMA_WORKERS="2", **LOCKED) as control_plane:
+    with ControlPlane(
+        tmp_path, store, KOGUMA_WORKERS="2", KOGUMA_MOST_STREAMS_OF_PROXY="100", **LOCKED
+    ) as control_plane:
         control_plane.apply(MESH, *(dict(document.data) for document in forge.signing_keys()[:1]))
         control_plane.apply(Proxy("client", "client").document)
         trusted = (tmp_path / "work" / "koguma-cp-ca.crt").read_text()

@@ -60,9 +60,17 @@ def mesh_gateway(documents: Documents, proxy: Resource) -> Resource | None:
         (-len(selector["match"]), sum(value == "*" for value in selector["match"].values()), gateway.stored, gateway)
         for gateway in documents.of("MeshGateway")
         for selector in gateway.items("selectors")
-        if carries(_tags(proxy), selector["match"])
+        if carries(_tags(proxy), selector["match"]) and _is_near(gateway, proxy)
     ]
     return min(ranked, key=lambda rank: rank[:3])[3] if ranked else None
+
+
+def _is_near(gateway: Resource, proxy: Resource) -> bool:
+    """A MeshGateway of one zone configures no proxy of another (Zones and namespaces)."""
+    zone = gateway.labels.get(_ZONE, "")
+    if gateway.labels.get(_ORIGIN) != "zone" or not zone:
+        return True
+    return proxy.labels.get(_ZONE, zone) == zone
 
 
 def _has_certificates(documents: Documents, listener: Data) -> bool:
@@ -129,7 +137,7 @@ def _is_of_zone(policy: Resource, gateway: Resource) -> bool:
     zone = policy.labels.get(_ZONE, "")
     if policy.role == "producer" or policy.labels.get(_ORIGIN) != "zone" or not zone:
         return True
-    return gateway.labels.get(_ORIGIN) != "zone" or gateway.labels.get(_ZONE, "") in {"", zone}
+    return gateway.labels.get(_ZONE, "") in {"", zone}
 
 
 def _is_of_namespace(policy: Resource, proxy: Resource) -> bool:

@@ -250,6 +250,10 @@ def _config_source(source: Any) -> None:
         raise NotShown("it has a part that comes from elsewhere")
 
 
+def _needs_its_machine(_tracer: Any) -> None:
+    raise NotShown("it has the Datadog tracer, with which Envoy does not start without the files of its machine")
+
+
 def _calls_by_itself(_service: Any) -> None:
     raise NotShown("it has a client that calls by itself")
 
@@ -315,6 +319,7 @@ _TAMED: Final[Mapping[str, Callable[[Any], None]]] = MappingProxyType(
     {
         "envoy.config.core.v3.ConfigSource": _config_source,
         "envoy.config.core.v3.GrpcService.GoogleGrpc": _calls_by_itself,
+        "envoy.config.trace.v3.DatadogConfig": _needs_its_machine,
         "envoy.config.core.v3.HealthCheck": _health_check,
         "envoy.config.core.v3.Pipe": _pipe,
         "envoy.config.core.v3.SocketAddress": _socket_address,
