@@ -85,6 +85,11 @@ def dataplane(mesh: str, name: str, port: int = 8080) -> dict[str, Any]:
     return {"type": "Dataplane", "mesh": mesh, "name": name, "networking": {"address": "192.0.2.7", "inbound": inbound}}
 
 
+async def _others_ended() -> None:
+    """Wait until the other tasks of the event loop have ended."""
+    await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()}, return_exceptions=True)
+
+
 class Campaign:
     """One control plane, attacked for a while."""
 
@@ -179,7 +184,10 @@ class Campaign:
             yield delivered
         finally:
             following.cancel()
+            asyncio.run_coroutine_threadsafe(_others_ended(), loop).result(60)
             loop.call_soon_threadsafe(loop.stop)
+            thread.join(60)
+            loop.close()
             thread.join(10)
 
     @contextmanager
