@@ -31,7 +31,7 @@ def rollout(control_plane: ControlPlane) -> Any:
 def chosen(control_plane: ControlPlane) -> list[str]:
     """Who is served the first step, as soon as they have it."""
     proxies: list[str] = eventually(
-        lambda: rollout(control_plane)["state"] == "Holding" and (rollout(control_plane)["proxies"] or None), within=30
+        lambda: rollout(control_plane)["state"] == "Holding" and rollout(control_plane)["proxies"], within=30
     )
     return proxies
 
