@@ -35,6 +35,7 @@ OUTSIDE: Final = re.compile(
     r"|\bkeys? \d to \d",
     re.IGNORECASE,
 )
+IMPORT: Final = re.compile(r"^(?:from|import) .*$", re.MULTILINE)
 DOCUMENT: Final = re.compile(r"\bdocuments?\s+00\d", re.IGNORECASE)
 LISTED: Final = re.compile(r"record 0024", re.IGNORECASE)
 EXAMPLE: Final = re.compile(r"mesh_x|NAME|NNNN")
@@ -116,8 +117,11 @@ def is_there(path: str) -> bool:
 
 @cache
 def prose(module: Path) -> str:
-    """The docstrings and the comments of a module."""
+    """The docstrings and the comments of a module, or nothing if it cites nothing."""
     source = module.read_text()
+    text = IMPORT.sub("", source)
+    if not any(pattern.search(text) for pattern in (RECORD, ANCHOR, FILE, MODULE, OUTSIDE, DOCUMENT)):
+        return ""
     strings = (node.value for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Expr))
     texts = [node.value for node in strings if isinstance(node, ast.Constant) and isinstance(node.value, str)]
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)

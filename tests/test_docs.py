@@ -155,13 +155,17 @@ def resolves(name: str) -> bool:
     return False
 
 
+@cache
+def sources_without_indents() -> str:
+    sources = "\n".join(path.read_text() for folder in ("cp", "generators") for path in (ROOT / folder).rglob("*.py"))
+    return re.sub(r"^ +", "", sources, flags=re.MULTILINE)
+
+
 @pytest.mark.parametrize("page", pages())
 def test_every_piece_of_python_stands_in_the_code(page: Path) -> None:
-    sources = "\n".join(path.read_text() for folder in ("cp", "generators") for path in (ROOT / folder).rglob("*.py"))
-    flat = re.sub(r"^ +", "", sources, flags=re.MULTILINE)
     pieces = [re.sub(r"^ +", "", piece, flags=re.MULTILINE) for piece in PYTHON.findall(page.read_text())]
 
-    assert not [piece for piece in pieces if piece not in flat]
+    assert not [piece for piece in pieces if piece not in sources_without_indents()]
 
 
 @pytest.mark.parametrize("page", journey.PAGES, ids=lambda page: page.name)

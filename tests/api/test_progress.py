@@ -335,6 +335,7 @@ def test_no_request_has_the_event_loop_for_long(
     must_be_short(start, asked, Path(shutil.copy(database, tmp_path)), world)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("asked", OF_MANY, ids=str)
 def test_nor_has_one_that_concerns_many_resources(
     start: Unit, world: World, asked: Asked, database_of_many: Path, tmp_path: Path

@@ -274,10 +274,14 @@ def started(*words: str) -> subprocess.CompletedProcess[str]:
     [
         ("--ads-port", "2"),
         ("--http-port", "1"),
-        ("--diagnostics-port", "1"),
         *(
             pytest.param(*others, marks=pytest.mark.long)
-            for others in (("--ads-port", "1"), ("--http-port", "2"), ("--diagnostics-port", "2"))
+            for others in (
+                ("--ads-port", "1"),
+                ("--http-port", "2"),
+                ("--diagnostics-port", "1"),
+                ("--diagnostics-port", "2"),
+            )
         ),
     ],
 )

@@ -1,7 +1,6 @@
 """Clients of several control planes on one store, while everything fails that can: what they are told is linearisable.
 
-`make linear` lets it last 10 minutes and `make test-long` half a minute for each store; in `make test` each thing fails
-once, on PostgreSQL.
+`make linear` lets it last 10 minutes; in `make test-long` each thing fails once, and then all for half a minute.
 """
 
 from __future__ import annotations
@@ -60,7 +59,8 @@ Store = Callable[[Path], AbstractContextManager[Stand]]
 STORES: Final = [pytest.param(sqlite, id="sqlite"), pytest.param(postgres, id="postgres")]
 
 
-@pytest.mark.parametrize("store", [pytest.param(sqlite, id="sqlite", marks=pytest.mark.long), STORES[1]])
+@pytest.mark.long
+@pytest.mark.parametrize("store", STORES)
 def test_what_clients_are_told_while_each_thing_fails_once_is_linearisable(store: Store, tmp_path: Path) -> None:
     told_is_linearisable(store, tmp_path, 1, lambda calamities: calamities.each_once())
 

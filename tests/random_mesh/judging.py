@@ -34,7 +34,7 @@ IN_SHARES: Final = pytest.mark.parametrize(
 )
 """Ask the first share of the seeds in `make test`, and the others in `make test-long`."""
 
-_FIRST_SHARE: Final = 0.3
+_FIRST_SHARE: Final = 0.2
 _TRIES: Final = 500
 _NONE: Final[Mapping[int, str]] = MappingProxyType({})
 _STAYS: Final = frozenset(

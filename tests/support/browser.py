@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from playwright.sync_api import Browser, Page, Request, sync_playwright
+from playwright.sync_api import Browser, Page, Request, expect, sync_playwright
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 AXE: Final = ROOT / "gui/node_modules/axe-core/axe.min.js"
@@ -20,7 +20,8 @@ BUILT: Final = ROOT / "cp/gui/index.html"
 NAMES: Final = ("chromium", "chromium-browser", "google-chrome")
 
 _SANDBOX: Final = [] if os.geteuid() != 0 else ["--no-sandbox"]  # Chromium has none for root
-_WITHIN: Final = 10_000  # milliseconds
+_WITHIN: Final = 30_000  # milliseconds
+expect.set_options(timeout=_WITHIN)
 
 
 @cache
