@@ -25,7 +25,7 @@ from cp.model.document import Document
 from cp.model.names import Key
 from cp.policies import discover, kinds
 from cp.resources.kinds import Kinds
-from cp.resources.parse import parse
+from cp.resources.parse import parse_written
 
 MESH: Final = "a"
 SERVICES: Final = 50
@@ -82,7 +82,7 @@ def is_accepted(data: Data, every_kind: Kinds) -> bool:
     text = json.dumps(data)
     if len(text) > LARGEST or sum(map(text.count, OF_VALUES)) > MOST_VALUES:
         return False
-    return not parse(_document(data), every_kind).violations
+    return not parse_written(_document(data), every_kind).violations
 
 
 def documents(shape: Shape) -> Iterator[Data]:

@@ -43,7 +43,7 @@ from cp.model.document import Document
 from cp.model.names import Key
 from cp.model.registration import BOOTSTRAP_WAY, OWNER, label, labelled, registered, unlabelled
 from cp.model.source import read_documents
-from cp.resources.parse import parse
+from cp.resources.parse import parse, parse_written
 from cp.resources.world import World
 from cp.serving.server_certificate import ServedCertificate, is_authority
 from cp.settings import variable
@@ -284,7 +284,7 @@ class BootstrapHandler:
         reading = read_documents(wanted.dataplane_resource)
         findings = list(reading.findings)
         for document in reading.documents:
-            findings += parse(document, self._api.kinds).findings()
+            findings += parse_written(document, self._api.kinds).findings()
         if findings:
             raise unprocessable("the Dataplane is invalid", tuple(map(RequestFault.of, findings[:TOLD])))
         if [document.key for document in reading.documents] != [wanted.key]:

@@ -46,7 +46,7 @@ from cp.model.names import Key
 from cp.model.secret_names import is_trust_record
 from cp.model.violation import Finding, Violation
 from cp.resources.engine import with_engine
-from cp.resources.parse import ParsedDocument, parse
+from cp.resources.parse import ParsedDocument, parse_written
 from cp.resources.rollout import ROLLOUT_KIND
 from cp.store.outcome import must_find
 from cp.store.port import ABSENT, Author, Delete, Put, ReadOnly, Store, Stored
@@ -242,7 +242,7 @@ class ResourceWriter:
         return _stamped(document, known, request) if document.key.type == _DATAPLANE else document
 
     def _understood(self, document: Document, key: Key) -> ParsedDocument:
-        read = parse(document, self._api.kinds)
+        read = parse_written(document, self._api.kinds)
         violations = (*_misplaced(document, key), *read.violations)
         if violations:
             faulty = ParsedDocument(document, None, tuple(dict.fromkeys(violations)))

@@ -11,7 +11,7 @@ from cp.model.names import Key
 from cp.model.source import FileReading
 from cp.model.violation import Finding, Severity
 from cp.resources.kinds import Kinds
-from cp.resources.parse import parse
+from cp.resources.parse import parse_written
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def examine(readings: Iterable[FileReading], kinds: Kinds) -> ValidationReport:
             first_document = documents.setdefault(document.key, document)
             if first_document is not document:
                 findings.append(_duplicate_finding(document, first_document))
-            findings += parse(document, kinds).findings()
+            findings += parse_written(document, kinds).findings()
     return ValidationReport(tuple(documents.values()), tuple(sorted(findings, key=_position)))
 
 

@@ -24,6 +24,9 @@ class ViolationSort(StrEnum):
     UNWANTED = "unwanted"
     """A value must not be there at all, so faults inside it do not matter."""
 
+    WRITE = "write"
+    """A write with it is rejected. A document that is stored already, or stands in a folder, stays in use."""
+
 
 @dataclass(frozen=True, slots=True)
 class Violation:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cp.model.names import Key
 from cp.model.source import read_documents
 from cp.resources.kinds import Kinds
-from cp.resources.parse import parse
+from cp.resources.parse import parse_written
 from cp.resources.resource import Resource
 
 
@@ -14,4 +14,4 @@ def brought_dataplane(text: str, key: Key, kinds: Kinds) -> Resource | None:
     documents = read_documents(text).documents
     if [document.key for document in documents] != [key]:
         return None
-    return parse(documents[0], kinds).resource
+    return parse_written(documents[0], kinds).resource

@@ -3,8 +3,8 @@
 Each entry costs time and memory for every proxy that gets it, at each change. The limits are far above the needs of a
 service, a machine or a policy. docs/reference/limits.md is made from these tables.
 
-A document with a list that is too long is invalid. A product over its limit is left out where it would be built, with
-the finding `over-limit`, and everything else is served (record 0094).
+A write with a list that is too long is rejected; a document that is stored already stays in use. A product over its
+limit is left out where it would be built, with the finding `over-limit`, and everything else is served (record 0094).
 """
 
 from __future__ import annotations
@@ -17,13 +17,16 @@ from typing import Any, Final
 
 from cp.model.failure import OverLimit
 from cp.model.paths import Step, step
-from cp.model.violation import Violation
+from cp.model.violation import Violation, ViolationSort
 
 MOST_ENTRIES: Final = 1_000
 """The most entries of a list for which `LIMITS` has no other number."""
 
 MOST_KEYS: Final = 200
 """The most entries of a map, such as tags or labels."""
+
+MOST_VALUES: Final = 200_000
+"""The most values of a stored document with a list or map over its limit. The API has never accepted more."""
 
 _FEWEST: Final = 100
 """No limit is lower."""
@@ -103,7 +106,8 @@ class Limit:
     def violations(self, path: str, count: int) -> Iterator[Violation]:
         """The violation of a document that exceeds the limit by itself."""
         if count > self.most:
-            yield Violation(path, f"comes to {count} {self.unit}, and {self.most} are the most", self.hint)
+            message = f"comes to {count} {self.unit}, and {self.most} are the most"
+            yield Violation(path, message, self.hint, sort=ViolationSort.WRITE)
 
 
 class Room:
@@ -148,14 +152,14 @@ ROWS_OF_ROUTE: Final = Limit(
     20_000,
     "rows",
     "the hostnames and matches of a route",
-    "the document is invalid",
+    "a write with it is rejected",
     "divide it",
 )
 PARTS_OF_ROUTE: Final = Limit(
     200_000,
     "conditions, filters and backends",
     "the hostnames, the matches and the contents of rules of a route",
-    "the document is invalid",
+    "a write with it is rejected",
     "divide it",
 )
 BYTES_OF_OUTBOUNDS: Final = Limit(
@@ -239,15 +243,27 @@ _WITHOUT_LIMITS: Final = frozenset({"Rollout"})
 """Kinds that the control plane alone writes: a Rollout names each proxy that it has reached."""
 
 
+KEPT_WHEN_LOADED: Final = frozenset({"MeshProxyPatch"})
+"""Kinds whose limits stored documents have to keep too: each entry is applied to everything that proxies have, and no
+product of them has a limit."""
+
+
 def too_many(kind: str, data: Mapping[str, Any]) -> Iterator[Violation]:
     """The lists and maps of a document that have too many entries."""
     if kind in _WITHOUT_LIMITS:
         return
-    for steps, count in _sizes(data, ()):
-        most = _most(kind, steps)
-        if count > most:
-            path = reduce(step, (key for key in steps if key != _OF_LIST), "")
-            yield Violation(path, f"has {count} entries, and {most} are the most", "divide it")
+    over = [(steps, count, most) for steps, count in _sizes(data, ()) if count > (most := _most(kind, steps))]
+    is_tolerated = over and kind not in KEPT_WHEN_LOADED and count_values(data) <= MOST_VALUES
+    for steps, count, most in over:
+        path = reduce(step, (key for key in steps if key != _OF_LIST), "")
+        sort = ViolationSort.WRITE if is_tolerated else ViolationSort.WRONG
+        yield Violation(path, f"has {count} entries, and {most} are the most", "divide it", sort=sort)
+
+
+def count_values(value: Any) -> int:
+    """Count the values in a document, lists and maps among them."""
+    inner: Iterable[Any] = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    return 1 + sum(map(count_values, inner))
 
 
 def _most(kind: str, steps: tuple[Step, ...]) -> int:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import filterfalse, islice
 from typing import Any, Final, TypeAlias, TypeGuard
 
 from cp.model.checkpoint import pass_checkpoint
@@ -48,19 +48,27 @@ class ParsedDocument:
     not_enforced: tuple[Violation, ...] = ()
     """What is accepted and has no effect here."""
 
+    tolerated: tuple[Violation, ...] = ()
+    """Faults for which a write is rejected, while a document that is stored already stays in use."""
+
     @property
     def warnings(self) -> tuple[Violation, ...]:
         return (*self.not_enforced, *self.deprecated)
 
     def findings(self) -> Iterator[Finding]:
         """All violations and warnings as findings, each with its file and line."""
+        unwritable = (replace(violation, message=f"{violation.message}{_TOLERATED}") for violation in self.tolerated)
         for severity, code, violations in (
             (Severity.ERROR, "invalid", self.violations),
+            (Severity.WARNING, "unwritable", unwritable),
             (Severity.WARNING, "deprecated", self.deprecated),
             (Severity.WARNING, "not-enforced", self.not_enforced),
         ):
             for violation in violations:
                 yield finding(self.document, code, severity, violation)
+
+
+_TOLERATED: Final = "; it is used as it is, and a write with it is rejected"
 
 
 def finding(document: Document, code: str, severity: Severity, violation: Violation) -> Finding:
@@ -79,8 +87,16 @@ def finding(document: Document, code: str, severity: Severity, violation: Violat
     )
 
 
+def parse_written(document: Document, kinds: Kinds) -> ParsedDocument:
+    """Read a document that is to be written: nothing is tolerated."""
+    read = parse(document, kinds)
+    if not read.tolerated:
+        return read
+    return replace(read, resource=None, violations=(*read.violations, *read.tolerated), tolerated=())
+
+
 def parse(document: Document, kinds: Kinds) -> ParsedDocument:
-    """Read a document by its kind. Every violation is reported, not the first alone.
+    """Read a document that is stored, by its kind. Every violation is reported, not the first alone.
 
     A validator that raises is a fault of ours. It becomes a violation of this document, so that whoever reads a store
     gets all other documents.
@@ -96,12 +112,12 @@ def parse(document: Document, kinds: Kinds) -> ParsedDocument:
 
 def _without_secrets(parsed: ParsedDocument, kind: Kind) -> ParsedDocument:
     """The same without the secrets that its violations and warnings quote."""
-    parts = parsed.violations, parsed.deprecated, parsed.not_enforced
+    parts = parsed.violations, parsed.deprecated, parsed.not_enforced, parsed.tolerated
     secrets = frozenset(hidden_texts(kind, parsed.document.data)) if any(parts) else frozenset()
     if not secrets:
         return parsed
-    violations, deprecated, not_enforced = (tuple(_without(violation, secrets) for violation in part) for part in parts)
-    return ParsedDocument(parsed.document, parsed.resource, violations, deprecated, not_enforced)
+    shown = (tuple(_without(violation, secrets) for violation in part) for part in parts)
+    return ParsedDocument(parsed.document, parsed.resource, *shown)
 
 
 def _without(violation: Violation, secrets: frozenset[str]) -> Violation:
@@ -115,28 +131,34 @@ def _parse(document: Document, kind: Kind) -> ParsedDocument:
         return ParsedDocument(document, None, (violation,))
     body = _body(document.data, kind)
     spec, faults = check(kind.schema, body, kind.root)
-    violations = [
+    of_plain_data = (
         *islice(_envelope(document, kind), MOST_FAULTS + 1),
         *faults,
         *placeholders(kind, document.data),
         *too_many(kind.name, document.data),
-    ]
+    )
     meta = _meta(document)
+    judged = () if spec is None else tuple(map(_capped, islice(kind.validate(spec, meta), MOST_FAULTS + 1)))
+    # Apart, as a fault that is tolerated hides none within it that is not.
+    violations, of_validator = (list(filterfalse(_is_tolerated, part)) for part in (of_plain_data, judged))
+    tolerated = tuple(filter(_is_tolerated, (*of_plain_data, *judged)))
     if spec is not None:
         written = {*_nulls(document.data, kind), *_misplaced(document.data, kind)}
-        judged = [_capped(violation) for violation in islice(kind.validate(spec, meta), MOST_FAULTS + 1)]
-        violations = list(_relevant(violations, judged, written))
+        violations = list(_relevant(violations, of_validator, written))
     deprecated = tuple(islice(kind.deprecations(spec, meta), MOST_FAULTS)) if spec is not None else ()
     if spec is None or violations:
-        return ParsedDocument(
-            document, None, tuple(_customary(kind, violation) for violation in _few(violations)), deprecated
-        )
+        return ParsedDocument(document, None, _customary(kind, (*violations, *tolerated)), deprecated)
     return ParsedDocument(
         document,
         Resource(kind, document, spec, kind.complete(dict(body))),
         deprecated=deprecated,
         not_enforced=tuple(_not_enforced(document, kind)),
+        tolerated=_customary(kind, tolerated),
     )
+
+
+def _is_tolerated(violation: Violation) -> bool:
+    return violation.sort is ViolationSort.WRITE
 
 
 def _not_enforced(document: Document, kind: Kind) -> Iterator[Violation]:
@@ -181,7 +203,12 @@ def _is_mapping(value: Any) -> TypeGuard[Mapping[str, Any]]:
     return isinstance(value, Mapping)
 
 
-def _customary(kind: Kind, violation: Violation) -> Violation:
+def _customary(kind: Kind, violations: Iterable[Violation]) -> tuple[Violation, ...]:
+    """The first violations, each under the path that programs know its field by."""
+    return tuple(_known_as(kind, violation) for violation in _few(tuple(violations)))
+
+
+def _known_as(kind: Kind, violation: Violation) -> Violation:
     """A violation under the path that programs know its field by (`Kind.customary`), unless it already has one."""
     if violation.written_at is not None:
         return violation

@@ -20,7 +20,7 @@ from msgspec.inspect import CustomType, DictType, ListType, StructType, Type, Un
 from cp.model import secret_data
 from cp.model.paths import step
 from cp.model.secret_texts import REDACTED
-from cp.model.violation import Violation
+from cp.model.violation import Violation, ViolationSort
 from cp.resources.kinds import ENVELOPE, Kind
 from cp.resources.schema import is_sensitive
 from cp.resources.sources import DataSource, Redacted, SecureDataSource
@@ -67,13 +67,16 @@ def _hidden(value: Any, shown: Any) -> Iterator[str]:
 
 
 def placeholders(kind: Kind, data: Mapping[str, Any]) -> Iterator[Violation]:
-    """The faults of fields for secrets that have the text shown in place of one."""
+    """The faults of fields for secrets that have the text shown in place of one.
+
+    A field that has a secret sometimes may have been stored with this text, so there a write alone is rejected.
+    """
     if not holds_secrets(kind):
         return
     body = data if kind.is_inlined else data.get("spec")
-    for path in _placeholders(_info(_schema(kind)), body, kind.root):
+    for path, sort in _placeholders(_info(_schema(kind)), body, kind.root):
         reason = f"is `{REDACTED}`, which is shown in place of a secret"
-        yield Violation(path, reason, "write the secret itself, or leave the stored resource as it is")
+        yield Violation(path, reason, "write the secret itself, or leave the stored resource as it is", sort=sort)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,11 +145,12 @@ def _shown(info: Type, value: Any) -> Any:
     return REDACTED if _leads_to_redacted(info) else secret_data.redacted(value)
 
 
-def _placeholders(info: Type, value: Any, path: str) -> Iterator[str]:
+def _placeholders(info: Type, value: Any, path: str) -> Iterator[tuple[str, ViolationSort]]:
     if value is None or not _holds(info):
         return
-    if value == REDACTED or (is_sensitive(info) and _has_placeholder(value)):
-        yield path
+    is_tolerated = is_sensitive(info)
+    if value == REDACTED or (is_tolerated and _has_placeholder(value)):
+        yield path, ViolationSort.WRITE if is_tolerated else ViolationSort.WRONG
         return
     for inner_info, inner, inner_path in _parts(_plain(info), value, path):
         yield from _placeholders(inner_info, inner, inner_path)

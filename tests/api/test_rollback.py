@@ -280,6 +280,17 @@ def test_what_is_no_longer_valid_stays_and_so_does_all_else(api: Api) -> None:
     assert request_timeout(api) == "20s"
 
 
+def test_document_over_a_limit_comes_back_as_it_was_stored(api: Api) -> None:
+    large = timeout("large")
+    large["spec"]["to"] *= 1_001
+    write(api, Put(Document(Key("MeshTimeout", "default", "large"), large)))
+    before = newest(api)
+    assert api.put("/meshes/default/meshtimeouts/large", large).status_code == 400
+    api.put("/meshes/default/meshtimeouts/large", timeout("large")).raise_for_status()
+
+    assert outcomes(rolled_back(api, before)) == {"large": "Updated"}
+
+
 def test_a_write_meanwhile_is_seen(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is written after the rollback has looked is not written over unseen: it looks again."""
     before, _ = edited(api)

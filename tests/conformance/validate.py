@@ -10,7 +10,7 @@ from cp.model.source import read_documents
 from cp.model.violation import Finding, Severity
 from cp.policies import discover, kinds
 from cp.resources.kinds import Kinds
-from cp.resources.parse import parse
+from cp.resources.parse import parse_written
 
 
 def validate(text: str) -> dict[str, Any]:
@@ -23,7 +23,7 @@ def _findings(text: str) -> Iterator[Finding]:
     reading = read_documents(text)
     yield from reading.findings
     for document in reading.documents:
-        yield from (found for found in parse(document, _kinds()).findings() if found.severity is Severity.ERROR)
+        yield from (found for found in parse_written(document, _kinds()).findings() if found.severity is Severity.ERROR)
 
 
 @cache

@@ -7,7 +7,7 @@ from functools import cache
 from cp.model.source import read_documents
 from cp.policies import discover, kinds
 from cp.resources.kinds import Kinds
-from cp.resources.parse import ParsedDocument, parse
+from cp.resources.parse import ParsedDocument, parse_written
 from cp.resources.resource import Resource
 
 
@@ -17,9 +17,9 @@ def every_kind() -> Kinds:
 
 
 def read(text: str) -> ParsedDocument:
-    """What the one document of a text comes to."""
+    """The one document of a text, as if it were written."""
     (document,) = read_documents(text, "file.yaml").documents
-    return parse(document, every_kind())
+    return parse_written(document, every_kind())
 
 
 def accepted(text: str) -> Resource:

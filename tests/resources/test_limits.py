@@ -10,9 +10,11 @@ import pytest
 
 from cp.model.document import Document
 from cp.model.names import Key
+from cp.model.violation import ViolationSort
 from cp.resources.kinds import Kind
-from cp.resources.limits import LIMITS, MOST_ENTRIES, MOST_KEYS, too_many
-from cp.resources.parse import parse
+from cp.resources.limits import KEPT_WHEN_LOADED, LIMITS, MOST_ENTRIES, MOST_KEYS, MOST_VALUES, too_many
+from cp.resources.parse import parse, parse_written
+from cp.resources.world import World
 from tests.resources.reading import every_kind
 
 
@@ -47,6 +49,56 @@ def test_map_with_too_many_entries_is_invalid() -> None:
     (violation,) = too_many("Dataplane", data)
 
     assert str(violation) == "networking.inbound[0].tags: has 201 entries, and 200 are the most; divide it"
+
+
+def deny_list(count: int, **more: Any) -> Document:
+    """A policy whose loss would let traffic through."""
+    matches = [{"type": "IP", "value": f"192.0.{n // 250}.{n % 250}", "protocol": "tcp"} for n in range(count)]
+    spec = {"default": {"passthroughMode": "Matched", "appendMatch": matches, **more}}
+    data = {"type": "MeshPassthrough", "mesh": "default", "name": "x", "spec": spec}
+    return Document(Key("MeshPassthrough", "default", "x"), data)
+
+
+def test_stored_document_over_a_limit_stays_in_use() -> None:
+    document = deny_list(5_001)
+
+    world = World.of((document,), every_kind())
+
+    assert world.get(document.key) is not None
+    (found,) = world.findings
+    assert (found.severity, found.code, found.path) == ("warning", "unwritable", "spec.default.appendMatch")
+    assert "has 5001 entries, and 5000 are the most" in found.message
+    written = parse_written(document, every_kind())
+    assert (written.resource, [each.code for each in written.findings()]) == (None, ["invalid"])
+
+
+def test_list_over_its_limit_hides_no_other_fault() -> None:
+    document = deny_list(5_001)
+    document.data["spec"]["default"]["appendMatch"][4_000]["type"] = "unknown"
+
+    read = parse(document, every_kind())
+
+    assert read.resource is None
+    assert {each.path for each in read.violations} == {
+        "spec.default.appendMatch",
+        "spec.default.appendMatch[4000].type",
+    }
+
+
+@pytest.mark.parametrize("kind", sorted(KEPT_WHEN_LOADED))
+def test_lists_that_no_product_bounds_keep_their_limits(kind: str) -> None:
+    path, most = next(iter(LIMITS[kind].items()))
+
+    (violation,) = too_many(kind, with_entries(path, most + 1))
+
+    assert violation.sort is ViolationSort.WRONG
+
+
+def test_stored_document_with_too_many_values_is_invalid() -> None:
+    def sorts(count: int) -> set[str]:
+        return {violation.sort for violation in too_many("MeshTimeout", {"spec": {"to": [0] * count}})}
+
+    assert (sorts(MOST_VALUES - 10), sorts(MOST_VALUES)) == ({"write"}, {"wrong"})
 
 
 def test_every_path_of_a_limit_is_in_a_schema() -> None:
@@ -104,7 +156,10 @@ def of_gateway(*to: dict[str, Any]) -> list[str]:
         "to": [{"targetRef": {"kind": "Mesh"}, **each} for each in to],
     }
     data = {"type": "MeshHTTPRoute", "mesh": "default", "name": "x", "spec": spec}
-    return [str(each) for each in parse(Document(Key("MeshHTTPRoute", "default", "x"), data), every_kind()).violations]
+    return [
+        str(each)
+        for each in parse_written(Document(Key("MeshHTTPRoute", "default", "x"), data), every_kind()).violations
+    ]
 
 
 def rules(count: int) -> list[dict[str, Any]]:

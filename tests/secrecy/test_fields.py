@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,8 +14,9 @@ from cp.model.secret_texts import without_secrets
 from cp.policies import discover, kinds
 from cp.resources.kinds import Kind
 from cp.resources.limits import too_many
-from cp.resources.parse import parse
+from cp.resources.parse import parse, parse_written
 from cp.resources.redaction import has_secrets, placeholders, redacted
+from cp.resources.world import World
 from tests.secrecy.fields import TextField, text_fields
 from tests.secrecy.markers import CORE, markers_in
 from tests.store.secrets import NEW, codec
@@ -53,6 +55,35 @@ def test_secret_fields_are_encrypted(kind: Kind) -> None:
 
         assert kind.name in documents.types
         assert not markers_in(documents.encode(document.key, document.data).encode()), field.path
+
+
+def test_stored_text_like_a_redacted_secret_stays_in_use() -> None:
+    backend = {"kind": "MeshService", "name": "backend"}
+    route = {"to": [{"targetRef": backend, "rules": [_rule("[redacted]")]}]}
+    document = Document(Key("MeshHTTPRoute", "default", "one"), _named("MeshHTTPRoute", spec=route))
+
+    world = World.of((document,), KINDS)
+
+    assert world.get(document.key) is not None
+    assert [(found.code, "is `[redacted]`" in found.message) for found in world.findings] == [("unwritable", True)]
+    assert parse_written(document, KINDS).resource is None
+
+
+def test_stored_secret_that_is_redacted_is_invalid() -> None:
+    """A field that holds nothing but a secret was never valid with this text."""
+    document = Document(Key("Secret", "default", "one"), _named("Secret", data="[redacted]"))
+
+    assert parse(document, KINDS).resource is None
+
+
+def _rule(value: str) -> dict[str, Any]:
+    headers = {"set": [{"name": "authorization", "value": value}]}
+    change = {"type": "RequestHeaderModifier", "requestHeaderModifier": headers}
+    return {"matches": [{"path": {"type": "PathPrefix", "value": "/"}}], "default": {"filters": [change]}}
+
+
+def _named(kind: str, **fields: Any) -> dict[str, Any]:
+    return {"type": kind, "mesh": "default", "name": "one", **fields}
 
 
 def test_shown_fields_are_listed() -> None:

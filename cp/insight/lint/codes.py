@@ -75,6 +75,10 @@ CATALOGUE: Final[Mapping[str, FindingCode]] = MappingProxyType(
         "over-limit": FindingCode(
             _ERROR, "documents exceed a limit: the parts that do not fit are left out; all else is served"
         ),
+        "unwritable": FindingCode(
+            _WARNING,
+            "a document is used that could not be written as it is, for example as a list is too long: change it",
+        ),
         "bad-access-file": FindingCode(
             _ERROR, "the file with rights is invalid, and the rights from before it changed stay in force"
         ),

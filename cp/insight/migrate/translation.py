@@ -23,7 +23,7 @@ from cp.model.violation import Severity
 from cp.model.wording import few
 from cp.resources.engine import FIELD as ENGINE
 from cp.resources.kinds import Kind, LegacySide
-from cp.resources.parse import parse
+from cp.resources.parse import parse_written
 from cp.resources.resource import Resource
 from cp.resources.targets import ROUTE_KINDS
 from cp.rules.legacy.limits import is_for_service_outside
@@ -180,9 +180,8 @@ def _kinds_of(facts: MeshFacts, policies: Sequence[Resource]) -> list[str]:
 def valid_or_kept(facts: MeshFacts, translation: Translation) -> Translation:
     """The translation, unless a document in it is not valid: then the legacy policies stay."""
     for document in translation.documents:
-        faults = [
-            finding for finding in parse(document, facts.world.kinds).findings() if finding.severity is Severity.ERROR
-        ]
+        findings = parse_written(document, facts.world.kinds).findings()
+        faults = [finding for finding in findings if finding.severity is Severity.ERROR]
         if faults:
             reason = f"what would take their place is not valid: {faults[0]}"
             kept_notes = tuple(note for note in translation.notes if note not in translation.lost)
