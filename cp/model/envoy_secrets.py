@@ -12,7 +12,14 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from cp.model.secret_texts import ENVOY_FIELDS, REDACTED, is_secret_name, without_secrets
+from cp.model.secret_texts import (
+    ENVOY_FIELDS,
+    NAME_HINTS,
+    REDACTED,
+    is_secret_entry,
+    is_secret_header,
+    without_secrets,
+)
 
 _STRING: Final = r'"(?:[^"\\]|\\.)*"'
 _IS_SECRET: Final = rf'"(?:{"|".join(ENVOY_FIELDS)})"\s*:\s*'
@@ -26,7 +33,7 @@ _VALUE: Final = re.compile(rf"(:\s*|^\s*){_STRING}(,?\s*)$")
 _BLANK_VALUE: Final = rf'\1"{REDACTED}"\2'
 _BLANK_FIELD: Final = rf'\1"{REDACTED}"'
 _MAY_BE_SECRET: Final = re.compile(
-    rf"{_IS_SECRET}|passw|pwd|secret|token|key|credential|auth|cookie|signature|sig|jwt|eyJ|bearer |basic |-----BEGIN"
+    rf"{_IS_SECRET}|{NAME_HINTS}|eyJ|basic |-----BEGIN"
     r"|://[^/?#\s]*@|[?&;#][\w.-]{1,64}=",
     re.IGNORECASE,
 )
@@ -47,7 +54,7 @@ def redacted_error(text: str) -> str:
 
 
 def _without_header(match: re.Match[str]) -> str:
-    return f'{match[1]}"{REDACTED}"' if is_secret_name(match[2]) else match[0]
+    return f'{match[1]}"{REDACTED}"' if is_secret_header(match[2]) else match[0]
 
 
 def redacted_lines(lines: Iterable[str]) -> Iterator[str]:
@@ -66,19 +73,20 @@ def redacted_lines(lines: Iterable[str]) -> Iterator[str]:
         if blank is not None:
             yield _VALUE.sub(_BLANK_VALUE, line)
             continue
-        block = _SECRET_BLOCK.match(line) or (_HEADER_BLOCK.match(line) if header is not None else None)
+        is_beside = header is not None and len(line) - len(line.lstrip()) == header + 1
+        block = _SECRET_BLOCK.match(line) or (_HEADER_BLOCK.match(line) if is_beside else None)
         blank = None if block is None else len(block[1])
         named = _HEADER_LINE.match(line)
-        if named is not None and is_secret_name(named[2]):
+        if named is not None and is_secret_header(named[2]):
             header = len(named[1]) - 1
-        is_of_header = header is not None and _OF_HEADER.match(line) is not None
+        is_of_header = is_beside and _OF_HEADER.match(line) is not None
         blanked = _SECRET_LINE.sub(_BLANK_FIELD, _VALUE.sub(_BLANK_VALUE, line) if is_of_header else line)
         yield without_secrets(_NAMED_TEXT.sub(_without_text, blanked))
 
 
 def _without_text(match: re.Match[str]) -> str:
     """A field with a text, without the text if the name of the field says that it is secret."""
-    return f'"{match[1]}"{match[2]}"{REDACTED}"' if is_secret_name(match[1]) else match[0]
+    return f'"{match[1]}"{match[2]}"{REDACTED}"' if is_secret_entry(match[1]) else match[0]
 
 
 def _ends(line: str, indentation: int) -> bool:

@@ -11,15 +11,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final, TypeGuard
 
 from cp.model.checkpoint import Checkpoint, pass_checkpoint
 from cp.model.secret_texts import (
+    NAME_HINTS,
     REDACTED,
     is_cookie,
+    is_harmless,
+    is_secret_entry,
     is_secret_field,
+    is_secret_header,
     is_secret_name,
     plain_name,
     without_secrets,
@@ -39,17 +43,23 @@ _VALUES: Final = frozenset(
 _NOT_SECRET: Final = frozenset(("@type", "filename", "environmentvariable", "watcheddirectory"))
 """Fields within a secret that say where it comes from."""
 
+_OF_ROUTES: Final = frozenset(("route", "redirect", "direct_response", "directResponse"))
+"""Fields of a route, whose name is not that of what it matches."""
+
+_OF_HEADER_NAMES: Final = frozenset(("header", "headername", "headerkey"))
+"""Fields that name the header which has the secret."""
+
 _INLINE: Final = frozenset({"inlinestring", "inlinebytes"})
 _OF_REFERENCE: Final = frozenset({"@type", "name", "filename", "secret", "file"})
 _SECRET_TYPES: Final = ("GenericSecret", "TlsSessionTicketKeys", "PrivateKeyProvider")
 _PRIVATE_OF_JWK: Final = frozenset({"k", "d", "p", "q", "dp", "dq", "qi"})
 _OF_API_KEY: Final = frozenset({"key", "client"})
 _IN_HEADERS: Final = re.compile(r"/[^/]*(?:header|metadata|queryparam|cookie)[^/]*(?:/|$)", re.IGNORECASE)
+_OF_HEADERS: Final = re.compile(r"headers$", re.IGNORECASE)
 _INDEX: Final = re.compile(r"\d+|-")
 _DATA: Final = re.compile(r"\s*[{\[]|(?:#.*\n|\s)*[\"']?[@\w./-]{1,128}[\"']?\s*:(?:\s|$)")
 _SUSPICIOUS: Final = re.compile(
-    r"key|secret|token|pass|pwd|auth|cookie|credential|users|extensions|signature|\bsig\b|jwt|pkcs12|config_?yaml|kty"
-    r"|eyJ|bearer |basic |://|@",
+    rf"{NAME_HINTS}|eyJ|basic |://|@",
     re.IGNORECASE,
 )
 """Without one of these, nothing in a text is secret, and it is not parsed."""
@@ -101,13 +111,17 @@ _SHORTEST_BEGINNING: Final = 12
 
 
 def _without_beginning(message: str, secret: str) -> str:
-    place = message.find(secret[:_SHORTEST_BEGINNING]) if len(secret) > _SHORTEST_BEGINNING else -1
-    if place < 0:
+    if len(secret) <= _SHORTEST_BEGINNING:
         return message
-    end = place
-    while end < len(message) and end - place < len(secret) and message[end] == secret[end - place]:
-        end += 1
-    return f"{message[:place]}{REDACTED}{message[end:]}"
+    first, *others = message.split(secret[:_SHORTEST_BEGINNING])
+    rest = secret[_SHORTEST_BEGINNING:]
+    return first + "".join(REDACTED + _behind(other, rest) for other in others)
+
+
+def _behind(text: str, beginning: str) -> str:
+    """A text without as much of its beginning as is like another text."""
+    different = (index for index, pair in enumerate(zip(text, beginning, strict=False)) if pair[0] != pair[1])
+    return text[next(different, min(len(text), len(beginning))) :]
 
 
 class _Redaction:
@@ -124,9 +138,10 @@ class _Redaction:
             return self._message(data)
         return [self.value(item) for item in data] if isinstance(data, list | tuple) else data
 
-    def _message(self, data: Mapping[Any, Any]) -> dict[Any, Any]:
+    def _message(self, data: Mapping[Any, Any], is_secret: Callable[[str], bool] = is_secret_entry) -> dict[Any, Any]:
+        """A message without its secrets; `is_secret` judges the names of its entries."""
         self._checkpoint()
-        named = next((data[name] for name in _NAMING if is_secret_name(data.get(name))), None)
+        named = None if data.keys() & _OF_ROUTES else _secret_header(data)
         path = str(data["path"]) if "op" in data and "path" in data else None
         if str(data.get("@type", "")).endswith(_SECRET_TYPES):
             return self._blank_fields(data)
@@ -134,24 +149,29 @@ class _Redaction:
         out = {}
         for name, value in data.items():
             field = str(name)
-            if field in secret or is_secret_field(field) or (named is not None and _is_value(field, value)):
+            if field in secret or is_secret_field(field):
                 out[name] = self._blank(value)
+            elif named is not None and _is_value(field, value):
+                out[name] = self._blank(value, named)
             elif path is not None and field == "value":
                 out[name] = self._patched(path, value)
             elif isinstance(value, str) and _is_native(field, data):
                 out[name] = self._native(value)
             else:
-                out[name] = self._entry(field, value)
+                out[name] = self._entry(field, value, is_secret)
         return out
 
-    def _entry(self, name: str, value: Any) -> Any:
+    def _entry(self, name: str, value: Any, is_secret: Callable[[str], bool]) -> Any:
         """A value by its name. What names a Secret is a message, and not a text."""
         if plain_name(name) == "cookienames":
             return value
-        if not is_secret_name(name) or (is_cookie(name) and isinstance(value, str) and "=" not in value):
+        if isinstance(value, Mapping) and _OF_HEADERS.search(name) is not None:
+            return self._message(value, is_secret_header)
+        if not is_secret(name) or (is_cookie(name) and isinstance(value, str) and "=" not in value):
             return self.value(value)
         is_message = isinstance(value, Mapping) and _is_match_or_source(value)
-        return self._blank(value) if is_message or _is_scalar(value) or _is_list_of_texts(value) else self.value(value)
+        is_blank = is_message or _is_scalar(value) or _is_list_of_texts(value)
+        return self._blank(value, name) if is_blank else self.value(value)
 
     def _patched(self, path: str, value: Any) -> Any:
         """What a JSON Patch writes at a path."""
@@ -164,20 +184,21 @@ class _Redaction:
             return self._blank(value)
         return self._message({last: value})[last]
 
-    def _blank(self, value: Any) -> Any:
-        """The same structure, with no text in it."""
+    def _blank(self, value: Any, name: str | None = None) -> Any:
+        """The same structure, with no text in it; below the `name` of a header, with those that are no secret."""
         if isinstance(value, Mapping):
-            return self._blank_fields(value)
+            return self._blank_fields(value, name)
         if isinstance(value, list | tuple):
-            return [self._blank(item) for item in value]
-        if not _is_scalar(value) or value == "":
+            return [self._blank(item, name) for item in value]
+        if not _is_scalar(value) or value == "" or (name is not None and is_harmless(name, value)):
             return value
         self.hidden.append(str(value))
         return REDACTED
 
-    def _blank_fields(self, data: Mapping[Any, Any]) -> dict[Any, Any]:
+    def _blank_fields(self, data: Mapping[Any, Any], of: str | None = None) -> dict[Any, Any]:
+        shown = _NOT_SECRET if of is None else _NOT_SECRET | _OF_HEADER_NAMES
         return {
-            name: value if plain_name(str(name)) in _NOT_SECRET else self._blank(value) for name, value in data.items()
+            name: value if plain_name(str(name)) in shown else self._blank(value, of) for name, value in data.items()
         }
 
     def _text(self, text: str) -> str:
@@ -233,6 +254,11 @@ def _dumped(text: str, documents: list[Any]) -> str:
     if text.lstrip()[:1] in {"{", "["} and len(documents) == 1:
         return json.dumps(documents[0], ensure_ascii=False)
     return "---\n".join(map(yaml_text, documents))
+
+
+def _secret_header(data: Mapping[Any, Any]) -> str | None:
+    """The name of the header or parameter with a secret that a message is about."""
+    return next((data[name] for name in _NAMING if is_secret_header(data.get(name))), None)
 
 
 def _private_fields(data: Mapping[Any, Any]) -> frozenset[str]:

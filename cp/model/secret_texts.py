@@ -30,13 +30,58 @@ They include each field that Envoy's API marks as `sensitive`; `tests/secrecy` c
 
 _FIELDS: Final = frozenset(name.replace("_", "") for name in ENVOY_FIELDS)
 _SECRET_NAME: Final = re.compile(
-    r".*(?:password|passwd|passphrase|pwd|secret|token|apikey|accesskey|secretkey|privatekey|credentials?"
-    r"|authorization|signature)|(?:set)?cookie2?|x?auth|jwt|sig"
+    r".*(?:password|passwd|passphrase|pwd|secret|token|credential|signature"
+    r"|(?:api|access|secret|private|auth|subscription|functions?|signing|encryption|shared|master|session)key)s?"
+    r"|.*authorization|(?:set)?cookie2?|x?auth|jwt|sig"
 )
+
+_SECRET_WORDS: Final = frozenset(
+    (
+        *(
+            "key",
+            "apikey",
+            "token",
+            "secret",
+            "jwt",
+            "bearer",
+            "assertion",
+            "signature",
+            "sig",
+            "hmac",
+            "session",
+            "sid",
+        ),
+        *("auth", "oauth", "authn", "authz", "authorization", "authentication", "credential", "cred", "cookie"),
+        *("password", "passwd", "passphrase", "passcode", "pwd", "pass", "pin", "otp", "csrf", "xsrf"),
+    )
+)
+"""A header or parameter with one of these words in its name carries a secret, in the plural too."""
+
+_ENDS_SECRET: Final = re.compile(r".*(?:key|token|secret|password|credential|cookie|signature|session)s?(?:id)?")
+"""Words that are written as one: `subscriptionkey`, `sessionid`."""
+
+_SHOWN_HEADERS: Final = frozenset(
+    (
+        *("sec-websocket-key", "idempotency-key", "surrogate-key", "cache-key", "x-cache-key"),
+        *("access-control-allow-credentials", "x-envoy-auth-partial-body"),
+    )
+)
+"""Headers that carry no secret although their names have such a word."""
+
+_WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_PASSWORD: Final = re.compile(r"pass|pwd|pin|otp|secret|cred")
+
+NAME_HINTS: Final = (
+    r"key|secret|token|pass|pwd|auth|cookie|cred|users|extensions|signature|jwt|pkcs12|config_?yaml|kty"
+    r"|session|[cx]srf|hmac|otp|bearer|assertion"
+    r"|(?:(?<![a-zA-Z])|(?-i:(?<=[a-z])(?=[A-Z])))(?:sig|sid|pin)"
+)
+"""A regular expression: without a match in the text around it, no name makes anything secret."""
+
 _SEPARATORS: Final = str.maketrans("", "", "-_. ")
 _LONGEST_NAME: Final = 256
 _COOKIES: Final = frozenset({"cookie", "cookie2", "setcookie", "setcookie2"})
-_ALSO_PARAMETERS: Final = frozenset({"key", "code"})
+_ALSO_PARAMETERS: Final = frozenset({"code"})
 
 _BASE64_GROUP: Final = 4
 
@@ -53,7 +98,7 @@ def is_secret_field(name: str) -> bool:
 
 
 def is_secret_name(name: object) -> bool:
-    """True if the value of a header, parameter or entry of this name is secret."""
+    """True if the value of a field or entry of this name is secret."""
     return isinstance(name, str) and len(name) <= _LONGEST_NAME and _is_secret_name(name)
 
 
@@ -62,9 +107,55 @@ def _is_secret_name(name: str) -> bool:
     return _SECRET_NAME.fullmatch(plain_name(name)) is not None
 
 
+def is_secret_header(name: object) -> bool:
+    """True if the value of a header or parameter of this name is secret.
+
+    Anybody can give a header a name, so any word of it counts; names of fields are known, and their last word decides.
+    """
+    return isinstance(name, str) and len(name) <= _LONGEST_NAME and _is_secret_header(name)
+
+
+@lru_cache(maxsize=4096)
+def _is_secret_header(name: str) -> bool:
+    if name.lower() in _SHOWN_HEADERS:
+        return False
+    if name.startswith("envoy."):  # the name of a filter
+        return _is_secret_name(name)
+    words = (word.lower() for word in _WORD.findall(name))
+    has_word = any(word in _SECRET_WORDS or word.removesuffix("s") in _SECRET_WORDS for word in words)
+    return has_word or _is_secret_name(name) or _ENDS_SECRET.fullmatch(plain_name(name)) is not None
+
+
+def is_secret_entry(name: str) -> bool:
+    """True if an entry of this name is secret. No field of Envoy's or of a document has a hyphen, as headers do."""
+    return is_secret_header(name) if "-" in name else is_secret_name(name)
+
+
+_FORMAT: Final = re.compile(
+    r"(?:(?i:bearer|basic) )?(?:%[A-Z0-9_]{1,64}(?:\([\w.:?<>/@, -]{0,128}\))?(?::\d{1,6})?%|[\s,;:/|-])*"
+)
+_PRESENCE: Final = re.compile(
+    r"\^?(?i:(?:bearer|basic)(?:\\?s[+*]?|\s))?"
+    r"(?:\\[swdb.]|A-Z|a-z|0-9|\{\d{1,4}(?:,\d{0,4})?\}|[-_.*+?^$()|\[\]{},=/ ])*",
+    re.ASCII,
+)
+
+
+def is_harmless(name: str, value: object) -> bool:
+    """True if a value cannot be a secret, whatever its name says.
+
+    Such are numbers (unless the name is that of a password), commands of a format as `%REQ(x-token)%`, and regular
+    expressions without a word, which ask whether there is anything.
+    """
+    if isinstance(value, str):
+        return value in {"true", "false"} or any(form.fullmatch(value) is not None for form in (_FORMAT, _PRESENCE))
+    return isinstance(value, bool) or _PASSWORD.search(plain_name(name[:_LONGEST_NAME])) is None
+
+
 def shown_value(name: str, value: str) -> str:
     """The value of a header or parameter as it may be shown."""
-    return REDACTED if is_secret_name(name) else without_secrets(value)
+    is_hidden = is_secret_header(name) and not is_harmless(name, value)
+    return REDACTED if is_hidden else without_secrets(value)
 
 
 def is_cookie(name: str) -> bool:
@@ -143,4 +234,4 @@ def _without_password(match: re.Match[str], hide: Callable[[str], str]) -> str:
 
 def _is_parameter(beginning: str) -> bool:
     name = beginning.removesuffix("=")
-    return is_secret_name(name) or name.lower() in _ALSO_PARAMETERS
+    return is_secret_header(name) or name.lower() in _ALSO_PARAMETERS
