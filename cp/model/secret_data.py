@@ -113,9 +113,9 @@ _SHORTEST_BEGINNING: Final = 12
 def _without_beginning(message: str, secret: str) -> str:
     if len(secret) <= _SHORTEST_BEGINNING:
         return message
-    first, *others = message.split(secret[:_SHORTEST_BEGINNING])
+    first, *quotes = message.split(secret[:_SHORTEST_BEGINNING])
     rest = secret[_SHORTEST_BEGINNING:]
-    return first + "".join(REDACTED + _behind(other, rest) for other in others)
+    return first + "".join(REDACTED + _behind(quote, rest) for quote in quotes)
 
 
 def _behind(text: str, beginning: str) -> str:
@@ -195,10 +195,11 @@ class _Redaction:
         self.hidden.append(str(value))
         return REDACTED
 
-    def _blank_fields(self, data: Mapping[Any, Any], of: str | None = None) -> dict[Any, Any]:
-        shown = _NOT_SECRET if of is None else _NOT_SECRET | _OF_HEADER_NAMES
+    def _blank_fields(self, data: Mapping[Any, Any], header: str | None = None) -> dict[Any, Any]:
+        shown = _NOT_SECRET if header is None else _NOT_SECRET | _OF_HEADER_NAMES
         return {
-            name: value if plain_name(str(name)) in shown else self._blank(value, of) for name, value in data.items()
+            name: value if plain_name(str(name)) in shown else self._blank(value, header)
+            for name, value in data.items()
         }
 
     def _text(self, text: str) -> str:
