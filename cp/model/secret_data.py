@@ -114,8 +114,8 @@ def _without_beginning(message: str, secret: str) -> str:
     if len(secret) <= _SHORTEST_BEGINNING:
         return message
     first, *quotes = message.split(secret[:_SHORTEST_BEGINNING])
-    rest = secret[_SHORTEST_BEGINNING:]
-    return first + "".join(REDACTED + _behind(quote, rest) for quote in quotes)
+    tail = secret[_SHORTEST_BEGINNING:]
+    return first + "".join(REDACTED + _behind(quote, tail) for quote in quotes)
 
 
 def _behind(text: str, beginning: str) -> str:

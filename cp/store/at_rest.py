@@ -38,8 +38,8 @@ _ELSEWHERE: Final = (
 
 _OF_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 _GONE: Final = DocumentState()
-_NEVER, _WRITTEN = 0, 1
-"""Of the column `plain`: no secret was written in plain text; one was."""
+NEVER, WRITTEN, NOT_JUDGED = 0, 1, 3
+"""Of the column `plain`: no secret was written in plain text; one was; an earlier version may have written some."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,11 @@ NO_SECRETS: Final = SecretsPolicy()
 def encryptions(connection: Connection) -> int:
     """How often what was there was encrypted: that makes no revision, and ends findings."""
     return _at_rest(connection)[1]
+
+
+def is_judged(connection: Connection) -> bool:
+    """False if earlier versions may have written secrets that they took for none."""
+    return _at_rest(connection)[0] != NOT_JUDGED
 
 
 def _at_rest(connection: Connection) -> tuple[int, int]:
@@ -103,11 +108,11 @@ class SecretsAtRest:
     def _of_file(self, plain: int) -> Iterator[Finding]:
         has_keys = self._codec.keys.first is not None
         in_plain_text = sorted(key for key, state in self._states.items() if state.is_plain)
-        if in_plain_text and has_keys and plain == _NEVER:
+        if in_plain_text and has_keys and plain == NEVER:
             yield _by_other_hands(in_plain_text, self._path)
         elif in_plain_text:
             yield in_plain_text_finding(in_plain_text, str(self._path), _ENCRYPT if has_keys else _SET_UP)
-        elif plain == _WRITTEN or (has_keys and plain != _NEVER):
+        elif plain == WRITTEN or (has_keys and plain != NEVER):
             yield _traces(self._path, _ENCRYPT if has_keys else _SET_UP)
         if old := sorted(key for key, state in self._states.items() if state.is_old):
             yield under_old_key(old, _ENCRYPT)

@@ -16,11 +16,11 @@ from typing import Any, Final, TypeAlias
 
 from cp.model.names import Key
 from cp.store import rows
-from cp.store.at_rest import states
+from cp.store.at_rest import NEVER, NOT_JUDGED, WRITTEN, is_judged, states
 from cp.store.clock import utc
 from cp.store.database import Busy, connect, errors_of, prepare, writing
 from cp.store.encryption import DocumentCodec, DocumentState
-from cp.store.port import Change
+from cp.store.port import Change, Unusable
 
 STEP: Final = 500
 """How many rows a transaction looks at; writers wait for it."""
@@ -109,6 +109,31 @@ def encrypt_all(  # an option each
             changes = _in_steps(connection, _CHANGES, partial(_renew_change, codec), step, progress)
             _remove_traces(connection, path)
             return EncryptionResult(documents, changes, discarded, _note_done(connection, codec))
+
+
+def judge_plain_text(connection: Connection, codec: DocumentCodec) -> None:
+    """Note whether secrets stand in plain text in a file of earlier versions, which took some of them for none."""
+    if codec.types and not is_judged(connection):
+        plain = WRITTEN if any(_plain_rows(connection, codec)) else NEVER
+        with writing(connection):
+            connection.execute("UPDATE secrets_at_rest SET plain = ? WHERE plain = ?", (plain, NOT_JUDGED))
+
+
+def _plain_rows(connection: Connection, codec: DocumentCodec) -> Iterator[bool]:
+    """For each document, now and in the history, whether it is in plain text and holds secrets."""
+    for query in (_DOCUMENTS, _CHANGES):
+        last, before = -1, None
+        while last != before:  # in steps, so that none keeps an old state of the file for long
+            before = last
+            for last, type_, mesh, name, *texts in connection.execute(query, (last, STEP)):  # noqa: B007  # it is used
+                yield type_ in codec.types and any(_is_plain(Key(type_, mesh, name), text, codec) for text in texts)
+
+
+def _is_plain(key: Key, text: bytes | None, codec: DocumentCodec) -> bool:
+    try:
+        return text is not None and codec.state(key, text).is_plain
+    except Unusable:  # it is damaged, and may have had a secret
+        return True
 
 
 def _renew_document(codec: DocumentCodec, connection: Connection, row: tuple[Any, ...]) -> bool:

@@ -24,6 +24,7 @@ from cp.store.at_rest import NO_SECRETS, SecretsAtRest, SecretsPolicy, encryptio
 from cp.store.clock import Clock, utc
 from cp.store.database import Busy, connect, errors_of, impatient, prepare, reading, writing
 from cp.store.database_thread import DatabaseThread
+from cp.store.encrypting import judge_plain_text
 from cp.store.encryption import DocumentCodec
 from cp.store.feed import RevisionSignal, follow, tell
 from cp.store.port import (
@@ -234,6 +235,7 @@ def _prepared(path: Path, codec: DocumentCodec) -> Path:
         prepare(resolved)
         with closing(connect(resolved)) as connection:
             must_have_keys(connection, resolved, codec)
+            judge_plain_text(connection, codec)
     return resolved
 
 

@@ -11,6 +11,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -746,17 +747,46 @@ def patch_with_key(name: str, number: int) -> Put:
     return Put(Document(key, {"type": key.type, "mesh": "default", "name": name, "spec": {"default": conf}}))
 
 
-def test_upgrade_reports_keys_in_patches(path: Path) -> None:
-    """The earlier version did not note them: that is no reason to suspect a stranger."""
+def log_at(name: str, address: str) -> Put:
+    key = Key("MeshAccessLog", "default", name)
+    backends = [{"type": "Tcp", "tcp": {"address": address}}]
+    spec = {"to": [{"targetRef": {"kind": "Mesh"}, "default": {"backends": backends}}]}
+    return Put(Document(key, {"type": key.type, "mesh": "default", "name": name, "spec": spec}))
+
+
+def route_to(name: str, path: str) -> Put:
+    key = Key("MeshHTTPRoute", "default", name)
+    rewrite = {"type": "URLRewrite", "urlRewrite": {"path": {"type": "ReplaceFullPath", "replaceFullPath": path}}}
+    rules = [{"matches": [{"path": {"type": "Exact", "value": "/"}}], "default": {"filters": [rewrite]}}]
+    spec = {"to": [{"targetRef": {"kind": "MeshService", "name": "a"}, "rules": rules}]}
+    return Put(Document(key, {"type": key.type, "mesh": "default", "name": name, "spec": spec}))
+
+
+OF_EARLIER_VERSIONS = {
+    "a key in a patch": patch_with_key,
+    "a password without a scheme": lambda name, number: log_at(name, f"user:{value(number)}@host:9000"),
+    "a signature in a path": lambda name, number: route_to(name, f"/blob?sig={value(number)}"),
+}
+
+
+async def stored_by_earlier_version(path: Path, step: int, *puts: Put) -> None:
+    """The earlier version noted no secret in them."""
+    earlier = await SqliteStore.open(path, backstop=NEVER)
+    for put_ in puts:
+        await earlier.write(put_)
+    await earlier.close()
+    query(path, "UPDATE secrets_at_rest SET plain = 0")
+    query(path, f"DELETE FROM migrations WHERE number > {step}")  # noqa: S608  # ours
+    query(path, f"PRAGMA user_version = {step}")
+
+
+@pytest.mark.parametrize("step", [7, 8])
+@pytest.mark.parametrize("make", OF_EARLIER_VERSIONS.values(), ids=OF_EARLIER_VERSIONS)
+def test_upgrade_reports_secrets_not_noted(path: Path, make: Callable[[str, int], Put], step: int) -> None:
+    """That is no reason to suspect a stranger."""
 
     async def scenario() -> None:
-        earlier = await SqliteStore.open(path, backstop=NEVER)
-        await earlier.write(patch_with_key("a", 1))
-        await earlier.write(patch_with_key("a", 2))
-        await earlier.close()
-        query(path, "UPDATE secrets_at_rest SET plain = 0")
-        query(path, "DELETE FROM migrations WHERE number > 7")
-        query(path, "PRAGMA user_version = 7")
+        await stored_by_earlier_version(path, step, make("a", 1), make("a", 2))
         async with secret_store(path, NEW) as store:
             assert await codes(store) == ["secrets-in-plain-text"]
             assert exposed(path, range(1, 3)) == {1, 2}
@@ -764,6 +794,32 @@ def test_upgrade_reports_keys_in_patches(path: Path) -> None:
             assert (result.documents, result.changes) == (1, 2)
             assert await codes(store) == []
         assert exposed(path, range(1, 3)) == set()
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("step", [7, 8])
+def test_upgrade_without_secrets_reports_nothing(path: Path, step: int) -> None:
+    """Words such as `key` and `token` in a document are no secret yet."""
+
+    async def scenario() -> None:
+        await stored_by_earlier_version(path, step, route_to("key-of-token", "/keys/token"), route_to("b", "/users@a"))
+        async with secret_store(path, NEW) as store:
+            assert await codes(store) == []
+        assert query(path, "SELECT plain FROM secrets_at_rest") == [(0,)]
+
+    run(scenario())
+
+
+def test_upgrade_finds_a_secret_in_the_history_behind_many_rows(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cp.store.encrypting.STEP", 2)
+
+    async def scenario() -> None:
+        rows = (route_to(f"r{number}", "/") for number in range(5))
+        gone = log_at("a", f"user:{value(1)}@host:9000")
+        await stored_by_earlier_version(path, 8, *rows, gone, log_at("a", "host:9000"))
+        async with secret_store(path, NEW) as store:
+            assert await codes(store) == ["secrets-in-plain-text"]
 
     run(scenario())
 
