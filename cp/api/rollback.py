@@ -237,6 +237,8 @@ def _reason_to_leave(key: Key, now: Document | None, past: PastDocuments, *, is_
         return "how it was cannot be decrypted"
     if any(map(is_registered, sides)):
         return "its proxy registers it"
+    if key in past.uncertain:
+        return "its proxy registered it, and the log no longer has how it was"
     if is_trust_record(key) or key.type == ROLLOUT_KIND:
         return "the control plane alone writes it"
     if not is_named and (is_of_tokens(key) or any(map(is_of_authority, sides)) or any(map(is_made_here, sides))):

@@ -125,7 +125,7 @@ def _plain_rows(connection: Connection, codec: DocumentCodec) -> Iterator[bool]:
         last, before = -1, None
         while last != before:  # in steps, so that none keeps an old state of the file for long
             before = last
-            for last, type_, mesh, name, *texts in connection.execute(query, (last, STEP)):  # noqa: B007  # it is used
+            for last, type_, mesh, name, *texts in connection.execute(query, (last, STEP)):  # noqa: B007, B020
                 yield type_ in codec.types and any(_is_plain(Key(type_, mesh, name), text, codec) for text in texts)
 
 

@@ -12,7 +12,9 @@ from typing import Final, TypeVar
 
 from cp.model.document import Document
 from cp.model.names import Key
+from cp.model.registration import unlabelled
 from cp.store.port import Change, ChangeNote, Conflict, Contents, Outdated, Store
+from cp.store.registrations import is_registration
 
 T = TypeVar("T", Change, ChangeNote)
 
@@ -33,6 +35,9 @@ class PastDocuments:
     unreadable: frozenset[Key] = frozenset()
     """Those of which nobody can tell how they were, because what a change put an end to cannot be decrypted."""
 
+    uncertain: frozenset[Key] = frozenset()
+    """Dataplanes that may have been different: proxies changed them next, and the log merges such changes."""
+
 
 @dataclass(frozen=True, slots=True)
 class RecentPast:
@@ -50,20 +55,30 @@ class RecentPast:
         """The documents as they were when a revision had been written. It is between `since` and the newest."""
         documents = {stored.document.key: stored.document for stored in self.contents.stored}
         unreadable: set[Key] = set()
+        uncertain: set[Key] = set()
         for change in self.changes:
             if change.revision <= revision:
                 break
+            (uncertain.add if _may_be_merged(change) else uncertain.discard)(change.key)
             if change.before is not None:
                 documents[change.key] = change.before
                 unreadable.discard(change.key)
             else:
                 documents.pop(change.key, None)
                 (unreadable.add if change.is_unreadable_before else unreadable.discard)(change.key)
-        return PastDocuments(revision, documents, frozenset(unreadable))
+        return PastDocuments(revision, documents, frozenset(unreadable), frozenset(uncertain))
 
     def changed_between(self, earlier: int, later: int) -> Sequence[Key]:
         """The documents that were written after a revision, up to another."""
         return tuple(dict.fromkeys(change.key for change in self.changes if earlier < change.revision <= later))
+
+
+def _may_be_merged(change: Change) -> bool:
+    """True if there may have been other contents between the two sides of a change: see `cp.store.registrations`."""
+    if not is_registration([change]):
+        return False
+    before, after = (None if side is None else unlabelled(side).data for side in (change.before, change.after))
+    return before != after
 
 
 async def recent_past(store: Store, contents: Contents, since: int) -> RecentPast:

@@ -12,6 +12,7 @@ import pytest
 from cp.model.document import Document
 from cp.model.made_here import MADE_HERE
 from cp.model.names import Key
+from cp.model.registration import labelled
 from cp.model.secret_names import trust_key
 from cp.resources.initial_policies import initial_policies
 from cp.store.port import Author, Delete, Put, Stored
@@ -183,6 +184,51 @@ def test_dataplanes_that_proxies_register_stay(api: Api) -> None:
 
     answer = rolled_back(api, before)
     assert (outcomes(answer), left_out(answer)) == ({"web-2": "Deleted"}, {"web-1": "its proxy registers it"})
+
+
+PROXY = Author("proxy default/web-1", "registration from 192.0.2.7")
+WEB = Key("Dataplane", "default", "web-1")
+
+
+def by_proxy(api: Api, document: Document | None) -> int:
+    write = Delete(WEB) if document is None else Put(document)
+    return asyncio.run(api.store.write(write, author=PROXY))
+
+
+def of_run(number: int, owner: str = "") -> Document:
+    labels = {"labels": {"koguma.io/owner": owner}} if owner else {}
+    data = dataplane()
+    data["networking"]["admin"] = {"port": 9000 + number}
+    return Document(WEB, {**data, **labels})
+
+
+def test_dataplane_with_merged_registrations_is_not_deleted(api: Api) -> None:
+    """The log says that it was not there, as it has the first of many registrations as one change."""
+    revisions = [by_proxy(api, of_run(number, "run-1")) for number in range(30)]
+    before = revisions[3]
+    written = api.put("/meshes/default/dataplanes/web-1", dataplane()).raise_for_status()
+
+    answer = rolled_back(api, before)
+
+    reason = "its proxy registered it, and the log no longer has how it was"
+    assert (outcomes(answer), left_out(answer)) == ({}, {"web-1": reason})
+    assert asyncio.run(api.store.find(WEB))[WEB].revision == int(written.headers["koguma-revision"])
+    assert left_out(rolled_back(api, revisions[-1])) == {"web-1": "its proxy registers it"}
+
+
+def test_dataplane_by_hand_is_as_before_its_proxy_was_ready(api: Api) -> None:
+    """A change of labels alone hides no other content."""
+    api.put("/meshes/default/dataplanes/web-1", dataplane()).raise_for_status()
+    before = newest(api)
+    for _ in range(10):
+        by_proxy(api, labelled(Document(WEB, dataplane()), not_ready="run-1"))
+        by_proxy(api, Document(WEB, dataplane()))
+    changed = dataplane()
+    changed["networking"]["admin"] = {"port": 9999}
+    api.put("/meshes/default/dataplanes/web-1", changed).raise_for_status()
+
+    assert outcomes(rolled_back(api, before)) == {"web-1": "Updated"}
+    assert "admin" not in asyncio.run(api.store.find(WEB))[WEB].document.data["networking"]
 
 
 def test_what_decides_over_tokens_and_certificates_stays_unless_it_is_named(api: Api) -> None:

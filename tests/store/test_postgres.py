@@ -40,6 +40,7 @@ from cp.store.postgres import rows, schema, transactions, writing
 from cp.store.postgres import store as postgres_store
 from cp.store.postgres.connections import Connection
 from cp.store.postgres.store import PostgresStore
+from cp.store.registrations import OF_DATAPLANE
 from cp.store.secrets_keys import NO_KEYS, SecretsKey, SecretsKeys
 from tests.store.harness import (
     DEADLINE,
@@ -56,6 +57,7 @@ from tests.store.harness import (
     put,
     run,
 )
+from tests.store.test_registrations import PROXY, dataplane
 from tests.support.cable import Cable, cable_to
 from tests.support.loopback import Address, new_address
 from tests.support.postgres import (
@@ -826,6 +828,29 @@ def test_a_write_whose_mark_is_forgotten_is_told_to_be_uncertain(url: str) -> No
             assert type(writing.result()) is WriteUncertain
             assert "already forgotten: look at what is stored" in str(writing.result())
             assert (await held(other, "a")).document == document("a", 2)
+
+    run(scenario())
+
+
+def test_registration_that_was_merged_is_uncertain(url: str) -> None:
+    """It was made, though no row says so: to repeat it would undo later ones."""
+
+    def end(cable: Cable) -> None:
+        cable.is_open = False
+        cable.cut()
+
+    async def scenario() -> None:
+        async with through_a_cable(url) as (cable, far), opened(far) as store, opened(url) as other:
+            await store.write(put("a", 1))
+            cable.after_sending = once_at(b"COMMIT;", lambda: end(cable))
+            async with asyncio.TaskGroup() as group:
+                writing = group.create_task(refusal_of(store.write(dataplane("web", 0), author=PROXY)))
+                assert (await next_batch(other, 1)).revision == 2
+                for value in range(1, 4 * OF_DATAPLANE):
+                    await other.write(dataplane("web", value), author=PROXY)
+                assert query(url, "SELECT 1 FROM koguma.changes WHERE revision = 2") == []
+                cable.is_open = True
+            assert type(writing.result()) is WriteUncertain
 
     run(scenario())
 

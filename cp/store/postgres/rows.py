@@ -191,6 +191,13 @@ _FORGET_OF_MESH: Final = """
 """
 
 
+# The rows of a write may be gone, of others that were recorded with it some may be left.
+_WAS_RECORDED: Final = f"""
+    SELECT CASE WHEN bool_or(mark = $1) THEN true WHEN bool_or(revision = $2) THEN false END
+    FROM koguma.changes WHERE revision > $2 - {MOST_TOGETHER} AND revision <= $2
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Head:
     """Where a store has come to."""
@@ -321,14 +328,18 @@ def _note_columns(row: Record) -> NoteColumns:
 
 
 async def was_recorded(connection: Connection, mark: UUID, revision: int) -> bool | None:
-    """Whether writes up to a revision were committed; None if it is forgotten. Waits for some that are about to be."""
+    """Return whether writes up to a revision were committed, after waiting for writes that are about to be.
+
+    None if that is not known: the revision is forgotten, or was a registration that was merged with others.
+    """
     async with connection.transaction():
         head = await locked_head(connection)
         if revision <= head.oldest:
             return None
-        query = "SELECT EXISTS (SELECT FROM koguma.changes WHERE mark = $1 AND revision = $2)"
-        is_there: bool = await connection.fetchval(query, mark, revision)
-        return is_there
+        if revision > head.revision:
+            return False
+        recorded: bool | None = await connection.fetchval(_WAS_RECORDED, mark, revision)
+        return recorded
 
 
 def encoded(change: Change, codec: DocumentCodec, *, is_registration: bool = False) -> EncodedChange:
