@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from time import monotonic
 from typing import Final
 
@@ -16,27 +17,28 @@ _PAUSE: Final = 0.05
 _SHARE: Final = 0.025
 """Seconds that it goes on before it waits again: so it has a third of the time, however long delivery takes."""
 
+_IS_NEEDED: Final[ContextVar[Callable[[], bool]]] = ContextVar("koguma.is_needed", default=lambda: False)
+"""Returns True while delivery waits for a lock that the work of this context holds."""
+
 
 class Precedence:
     """True to its threads at any time: whether delivery is at work. It begins and ends on the event loop."""
 
     def __init__(self) -> None:
         self._begun = 0
-        self._is_over = threading.Event()
-        self._is_over.set()
+        self._has_changed = threading.Condition()
 
     @property
     def is_claimed(self) -> bool:
-        return not self._is_over.is_set()
+        return self._begun > 0
 
     def begin(self) -> None:
         self._begun += 1
-        self._is_over.clear()
 
     def end(self) -> None:
         self._begun -= 1
         if not self._begun:
-            self._is_over.set()
+            self.wake()
 
     @contextmanager
     def claimed(self) -> Iterator[None]:
@@ -48,8 +50,46 @@ class Precedence:
             self.end()
 
     def wait(self) -> None:
-        """Wait until delivery has ended, but not for long."""
-        self._is_over.wait(_PAUSE)
+        """Wait until delivery has ended or needs this work to go on, but not for long."""
+        is_needed = _IS_NEEDED.get()
+        with self._has_changed:
+            self._has_changed.wait_for(lambda: not self.is_claimed or is_needed(), _PAUSE)
+
+    def wake(self) -> None:
+        """Have work that waits check whether it may go on."""
+        with self._has_changed:
+            self._has_changed.notify_all()
+
+
+class DeliveryLock:
+    """A lock that delivery and questions share.
+
+    A question that holds it does not wait for delivery that waits for the lock: each would wait for the other.
+    """
+
+    def __init__(self, precedence: Precedence, has_precedence: Callable[[], bool]) -> None:
+        """`has_precedence` returns False while the delivery that uses the lock itself waits for other delivery."""
+        self._precedence, self._has_precedence = precedence, has_precedence
+        self._lock = threading.Lock()
+        self.is_awaited = False
+
+    @contextmanager
+    def held_by_delivery(self) -> Iterator[None]:
+        """Hold the lock during the block. One thread at a time does so."""
+        self.is_awaited = True
+        self._precedence.wake()
+        with self._lock:
+            self.is_awaited = False
+            yield
+
+    @contextmanager
+    def held_by_question(self) -> Iterator[None]:
+        with self._lock:
+            token = _IS_NEEDED.set(lambda: self.is_awaited and self._has_precedence())
+            try:
+                yield
+            finally:
+                _IS_NEEDED.reset(token)
 
 
 def yielding(precedence: Precedence, checkpoint: Checkpoint = never_stopped) -> Checkpoint:

@@ -5,24 +5,27 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, contextmanager, nullcontext
 from functools import partial
 from random import Random
 from typing import Any
 
 import pytest
 
+from cp import precedence
+from cp.model.checkpoint import checkpoint_set, pass_checkpoint
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.policies import Policies, discover
 from cp.policies.mesh_timeout import MeshTimeout
+from cp.precedence import DeliveryLock, Precedence, yielding
 from cp.serving import reconcile
 from cp.serving.delivery import ProxyState
 from cp.serving.observe import Observer
 from cp.store.port import Delete, Put
 from generators.drafts import ClusterDraft
 from tests.random_mesh import EVERY, IDENTIFIED, random_document, seeds
-from tests.support.waiting import eventually_on_loop
+from tests.support.waiting import eventually, eventually_on_loop
 from tests.test_reconcile import Rig, checked, run
 
 WITHIN = 10.0
@@ -241,6 +244,75 @@ def test_question_about_a_held_mesh_delays_no_other_one() -> None:
         assert not questions[0].cancelled()
 
     held(test)
+
+
+@pytest.fixture
+def endless_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work that waits for delivery waits until delivery has ended, and at every checkpoint."""
+    monkeypatch.setattr(precedence, "_PAUSE", 10 * WITHIN)
+    monkeypatch.setattr(precedence, "_SHARE", 0.0)
+
+
+@pytest.mark.usefixtures("endless_pauses")
+@pytest.mark.parametrize("is_waiting", [False, True])
+def test_turn_does_not_wait_for_a_question_that_yields(*, is_waiting: bool) -> None:
+    reached = threading.Event()
+
+    async def test(rig: Rig) -> None:
+        await rig.write(*MESHES, timeout("a"), dataplane("a", "web", DOOR))
+        web, claims = (await rig.reconciler.current()).get(Key("Dataplane", "a", "web")), rig.reconciler.precedence
+        assert web is not None
+        async with asyncio.TaskGroup() as asking:
+            with checkpoint_set(yielding(claims, lambda: reached.set() if door.is_open.is_set() else None)):
+                asking.create_task(rig.reconciler.snapshot(web, is_certified_client=False))
+            await eventually_on_loop(door.is_entered.is_set)
+            with claims.claimed() if is_waiting else nullcontext():
+                if is_waiting:
+                    door.is_open.set()
+                    await eventually_on_loop(reached.is_set)
+                async with rig.connected("web", "a"):
+                    await eventually_on_loop(lambda: claims.is_claimed)
+                    door.is_open.set()
+                    await rig.clusters("a.web", lambda names: DOOR in names)
+
+    with doors() as door:
+        run(test, policies=door.policies)
+
+
+@pytest.mark.usefixtures("endless_pauses")
+def test_question_yields_while_a_mesh_that_is_set_aside_needs_it() -> None:
+    claims, happened = Precedence(), list[str]()
+    entered, lane_waits, asked = threading.Event(), threading.Event(), threading.Event()
+
+    def has_precedence() -> bool:
+        asked.set()
+        return False  # the mesh is set aside
+
+    lock = DeliveryLock(claims, has_precedence)
+
+    def question() -> None:
+        with lock.held_by_question(), checkpoint_set(yielding(claims)):
+            entered.set()
+            assert lane_waits.wait(WITHIN)
+            pass_checkpoint()
+            happened.append("the question went on")
+
+    def lane() -> None:
+        with lock.held_by_delivery():
+            happened.append("the mesh was computed")
+
+    threads = [threading.Thread(target=question), threading.Thread(target=lane)]
+    with claims.claimed():
+        threads[0].start()
+        assert entered.wait(WITHIN)
+        threads[1].start()
+        eventually(lambda: lock.is_awaited)
+        lane_waits.set()
+        assert asked.wait(WITHIN)
+        happened.append("the other mesh was served")
+    for thread in threads:
+        thread.join(WITHIN)
+    assert happened == ["the other mesh was served", "the question went on", "the mesh was computed"]
 
 
 def test_meshes_are_computed_as_from_the_whole_world() -> None:

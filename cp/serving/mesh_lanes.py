@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Collection, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
@@ -11,7 +10,7 @@ from time import monotonic
 
 from cp.model.checkpoint import checkpoint_set
 from cp.model.names import Key, dataplane_key
-from cp.precedence import Precedence, yielding
+from cp.precedence import DeliveryLock, Precedence, yielding
 from cp.resources.assignment import assigned_world
 from cp.resources.resource import Resource
 from cp.resources.world import World
@@ -64,7 +63,7 @@ class MeshLane:
         """How long its last computation took."""
 
         self._yield = yielding(precedence)
-        self._in_use = threading.Lock()
+        self._in_use = DeliveryLock(precedence, lambda: not self.is_set_aside)
         self._world: World | None = None
 
     def add(self, pending: PendingChanges, before: World, world: World) -> LaneWork:
@@ -99,7 +98,7 @@ class MeshLane:
         """The newest snapshots of the connected proxies of the mesh that changes concern. All others are forgotten."""
         began, pending, world = monotonic(), work.pending, work.world
         concerned = connected if pending.concern_everybody else pending.arrived.keys() | pending.renewals
-        with self._in_use, checkpoint_set(self._pass_checkpoint):
+        with self._in_use.held_by_delivery(), checkpoint_set(self._pass_checkpoint):
             if self._world is None or pending.concern_everybody:
                 self._world = self._part_of(world)
             proxies = [proxy for proxy in connected if proxy in concerned]
@@ -110,12 +109,12 @@ class MeshLane:
 
     def snapshot(self, world: World, dataplane: Resource, certified: AbstractSet[Key]) -> Snapshot:
         """The snapshot of a proxy in the World that its mesh is served from: `world`, or an earlier one."""
-        with self._in_use:
+        with self._in_use.held_by_question():
             return self.turns.snapshot(self._served_from(world), dataplane, certified)
 
     def compiled(self, world: World, proxies: Collection[str]) -> Mapping[str, tuple[World, CompiledProxy]]:
         """Some proxies, each with the World that it is served from; without those that could not be compiled."""
-        with self._in_use:
+        with self._in_use.held_by_question():
             served = self._served_from(world)
             compiled = self.turns.compiled(served, proxies)
         return {proxy: (assigned_world(served, dataplane_key(proxy)), result) for proxy, result in compiled.items()}
