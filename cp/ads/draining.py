@@ -65,13 +65,14 @@ class DrainingResource:
     type_url: str
     name: str
     until: float | None
-    """When it is removed; None until the proxy has ACKed the edit that took it."""
+    """When it is removed, in seconds since 1970; None until the proxy has ACKed the edit that took it."""
 
 
 class DrainingResources:
     """Those of all proxies."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
+        """The clock tells seconds, and never goes back."""
         self._clock = clock
         self._kept: dict[str, dict[float, SnapshotPart]] = {}
         """Proxy -> moment of expiry -> resources. No name is in two parts of a proxy, or also in its active parts."""
@@ -155,9 +156,10 @@ class DrainingResources:
     def forget(self, proxy: str) -> None:
         self._kept.pop(proxy, None)
 
-    def of(self, proxy: str) -> Iterator[DrainingResource]:
+    def of(self, proxy: str, now: float) -> Iterator[DrainingResource]:
+        """The resources that a proxy keeps. `now` is in seconds since 1970."""
         for until, part in self._kept.get(proxy, {}).items():
-            moment = None if until == _WAITING else until
+            moment = None if until == _WAITING else now + until - self._clock()
             yield from (DrainingResource(*_shown(packed), moment) for packed in _all(part))
 
     def counts(self) -> Mapping[str, int]:

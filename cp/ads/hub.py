@@ -40,7 +40,7 @@ REMEMBERED: Final = 10_000
 
 
 _LONGEST_SLEEP: Final = 1.0
-"""Seconds after which a sooner moment of expiry is noticed, and a change of the clock."""
+"""Seconds after which a sooner moment of expiry is noticed."""
 
 
 class ProxyWatch:
@@ -74,7 +74,8 @@ class ProxyWatch:
 class _HubState:
     """What the three sides share. All keys are node ids."""
 
-    clock: Callable[[], float]
+    clock: Callable[[], float]  # tells dates, and may be set; `stopwatch` never goes back
+    stopwatch: Callable[[], float]
     metrics: Metrics
     drain_time: float
     draining: DrainingResources
@@ -189,7 +190,7 @@ class PublisherSide:
                 state.has_drains.clear()
                 await state.has_drains.wait()
                 continue
-            await asyncio.sleep(min(max(moment - state.clock(), 0.0), _LONGEST_SLEEP))
+            await asyncio.sleep(min(max(moment - state.stopwatch(), 0.0), _LONGEST_SLEEP))
             for proxy, draining in state.draining.expired():
                 state.replace(proxy, state.draining.with_draining(state.snapshots[proxy], draining))
 
@@ -415,7 +416,8 @@ class ObserverSide:
 
     def draining(self, proxy: str) -> tuple[DrainingResource, ...]:
         """The resources that a connected proxy has only for draining listeners."""
-        return tuple(self._state.draining.of(proxy)) if proxy in self._state.connections else ()
+        state = self._state
+        return tuple(state.draining.of(proxy, state.clock())) if proxy in state.connections else ()
 
     def draining_counts(self) -> Mapping[str, int]:
         """How many resources of each type proxies have only for draining listeners."""
@@ -480,11 +482,19 @@ class ObserverSide:
 
 class Hub:
     def __init__(
-        self, clock: Callable[[], float] = time.time, metrics: Metrics | None = None, *, drain_time: float = 0.0
+        self,
+        clock: Callable[[], float] = time.time,
+        metrics: Metrics | None = None,
+        *,
+        drain_time: float = 0.0,
+        stopwatch: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`drain_time`: how long listeners drain, in seconds, of proxies that do not say so themselves."""
+        """`drain_time`: how long listeners drain, in seconds, of proxies that do not say so themselves.
+
+        The clock is for dates; what lasts is measured with the stopwatch, which nobody sets.
+        """
         shared_metrics = Metrics() if metrics is None else metrics
-        state = _HubState(clock, shared_metrics, drain_time, DrainingResources(clock))
+        state = _HubState(clock, stopwatch, shared_metrics, drain_time, DrainingResources(stopwatch))
         self.publisher = PublisherSide(state)
         self.streams = StreamSide(state)
         self.observer = ObserverSide(state)

@@ -143,7 +143,7 @@ class FleetMonitor:
         now, elsewhere = self._clock(), 0.0
         meshes = [mesh.name for mesh in world.table("Mesh")]
         sources = await finding_sources(self._api, world, meshes, _patiently)
-        if self._findings.sources != sources or now - self._findings.worked_out_at > OUTDATED:
+        if self._findings.sources != sources or abs(now - self._findings.worked_out_at) > OUTDATED:
             checkpoint = yielding(self._api.works.precedence)
             work = partial(findings_of, self._policies, sources, checkpoint, now)
             with checkpoint_set(checkpoint):

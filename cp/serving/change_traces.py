@@ -11,6 +11,7 @@ import hashlib
 import secrets
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from time import monotonic
 from typing import Final, Protocol
 
 from cp.ads.hub import ObserverSide
@@ -40,16 +41,24 @@ class ReachObserver(Protocol):
 class _OpenChange:
     record: TurnRecord
     tally: PushTally
+    since: float  # when it was published, by the stopwatch
 
 
 class ChangeTracer:
     """Told of each turn. What a trace is of is on the clock of the hub, in seconds since 1970."""
 
     def __init__(
-        self, hub: ObserverSide, traces: WriteTraces, clock: Callable[[], float], *, is_shared: Callable[[], bool]
+        self,
+        hub: ObserverSide,
+        traces: WriteTraces,
+        clock: Callable[[], float],
+        stopwatch: Callable[[], float] = monotonic,
+        *,
+        is_shared: Callable[[], bool],
     ) -> None:
         """`is_shared`: whether other processes serve what is written here, each with a trace of its own."""
         self._hub, self._traces, self._clock, self._is_shared = hub, traces, clock, is_shared
+        self._stopwatch = stopwatch
         self._open: list[_OpenChange] = []
         self._has_open = asyncio.Event()
 
@@ -58,7 +67,7 @@ class ChangeTracer:
         if len(self._open) < MOST_OPEN:
             tally = PushTally(record.publication.proxies, self._clock)
             self._hub.add_tally(tally)
-            self._open.append(_OpenChange(record, tally))
+            self._open.append(_OpenChange(record, tally, self._stopwatch()))
             self._has_open.set()
 
     async def run(self, observer: ReachObserver | None) -> None:
@@ -68,7 +77,7 @@ class ChangeTracer:
             await asyncio.sleep(_LOOKS_EVERY)
             for change in tuple(self._open):
                 reach = await _reach(observer, change.record.publication.revision)
-                is_late = self._clock() - change.record.published > PATIENCE
+                is_late = self._stopwatch() - change.since > PATIENCE
                 if reach is None or not reach.waiting or is_late:
                     self._end(change, reach)
             if not self._open:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from time import monotonic
 from typing import Final
 
 import structlog
@@ -58,13 +59,19 @@ class _Held:
 class Identities:
     """Asked for parts in the reconciler's thread, and on the event loop for all else."""
 
-    def __init__(self, metrics: Metrics, clock: Callable[[], float], chance: Callable[[], float]) -> None:
-        """`chance` is a random number from 0 to 1."""
-        self._metrics, self._clock, self._chance = metrics, clock, chance
-        self._signers = Signers(clock, AuthoritySources(read_file, read_variable))
+    def __init__(
+        self,
+        metrics: Metrics,
+        clock: Callable[[], float],
+        chance: Callable[[], float],
+        stopwatch: Callable[[], float] = monotonic,
+    ) -> None:
+        """`chance` is a random number from 0 to 1. The clock is for dates, the stopwatch for what lasts."""
+        self._metrics, self._clock, self._chance, self._stopwatch = metrics, clock, chance, stopwatch
+        self._signers = Signers(clock, AuthoritySources(read_file, read_variable), stopwatch)
         self._held: dict[str, _Held] = {}
         self._faults: dict[str, tuple[str, float]] = {}
-        """Why proxies do not have what they should, and when to try again."""
+        """Why proxies do not have what they should, and when to try again, by the stopwatch."""
 
         self._log = structlog.get_logger()
 
@@ -134,7 +141,7 @@ class Identities:
         self._metrics.certificate_failures.inc()
         earlier, _ = self._faults.get(proxy, ("", 0.0))
         is_news = all(fault != other for other, _ in tuple(self._faults.values()))
-        self._faults[proxy] = (fault, self._clock() + RETRIED_AFTER)
+        self._faults[proxy] = (fault, self._stopwatch() + RETRIED_AFTER)
         if fault != earlier and is_news:  # as one line for all proxies of a mesh
             self._log.warning("certificate.failed", proxy=proxy, reason=fault)
 
@@ -145,7 +152,7 @@ class Identities:
 
     def due(self) -> frozenset[str]:
         """The proxies whose certificates are to be renewed, or to be tried again, now."""
-        now, faults = self._clock(), dict(self._faults)
+        now, faults = self._stopwatch(), dict(self._faults)
         renewed = (proxy for proxy, held in dict(self._held).items() if proxy not in faults and self._is_due(held))
         return frozenset((*renewed, *(proxy for proxy, (_, at) in faults.items() if at <= now)))
 

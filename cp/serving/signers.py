@@ -29,8 +29,8 @@ _OTHER_SIGNS_SOON: Final = "the authority that is enabled signs as soon as every
 class Signers:
     """Each is looked for once, and kept for as long as it signs."""
 
-    def __init__(self, clock: Callable[[], float], sources: AuthoritySources) -> None:
-        self._clock, self._sources = clock, sources
+    def __init__(self, clock: Callable[[], float], sources: AuthoritySources, stopwatch: Callable[[], float]) -> None:
+        self._clock, self._sources, self._stopwatch = clock, sources, stopwatch
         self._authorities: dict[str, Authority] = {}
         """By fingerprint. One whose key is stored no longer goes on to sign until another one does."""
 
@@ -47,11 +47,11 @@ class Signers:
         if known is not None and known.expires > self._clock():
             return known
         fault = self._faults.get(reference)
-        if fault is not None and fault[0]() is world and self._clock() < fault[1]:
+        if fault is not None and fault[0]() is world and self._stopwatch() < fault[1]:
             return fault[2]
         loaded = self._loaded(world, reference, signer)
         if isinstance(loaded, Violation):
-            self._faults[reference] = (ref(world), self._clock() + _LOOKED_AGAIN_AFTER, loaded)
+            self._faults[reference] = (ref(world), self._stopwatch() + _LOOKED_AGAIN_AFTER, loaded)
         else:
             self._faults.pop(reference, None)
             self._authorities[signer] = loaded

@@ -21,6 +21,7 @@ from tests.ads.content import cluster, endpoints, listener, routes, secret, snap
 
 HTTP = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 DRAIN_TIME = 8.0
+NOW = 1_000_000_000.0
 
 
 class Proxy:
@@ -77,7 +78,7 @@ def test_drain_time_begins_with_the_ack() -> None:
     proxy.edit(part(cluster("old")))
     proxy.edit(part(cluster("new")))
     assert proxy.keeper.next_expiry() is None
-    assert [resource.until for resource in proxy.keeper.of(proxy.name)] == [None]
+    assert [resource.until for resource in proxy.keeper.of(proxy.name, NOW)] == [None]
     proxy.pass_time(1000)
     assert proxy.names() == ["new", "old"]
 
@@ -87,7 +88,7 @@ def test_drain_time_begins_with_the_ack() -> None:
 
     proxy.pass_time(DRAIN_TIME)
     assert proxy.names() == ["new"]
-    assert (proxy.keeper.next_expiry(), list(proxy.keeper.of(proxy.name))) == (None, [])
+    assert (proxy.keeper.next_expiry(), list(proxy.keeper.of(proxy.name, NOW))) == (None, [])
 
 
 def test_returning_resource_replaces_the_kept_one() -> None:
@@ -184,7 +185,7 @@ def test_cluster_keeps_http_options_while_listeners_drain() -> None:
         assert sent.connect_timeout.seconds == timeout
         assert sent.typed_extension_protocol_options[HTTP].value == HTTP2.SerializeToString()
         proxy.ack()
-    assert {resource.name for resource in proxy.keeper.of(proxy.name)} == {"a"}
+    assert {resource.name for resource in proxy.keeper.of(proxy.name, NOW)} == {"a"}
 
     proxy.pass_time(2 * DRAIN_TIME)
     assert list(proxy.snapshot.of(CLUSTER)) == [real_cluster("a", timeout=7)]

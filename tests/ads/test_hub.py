@@ -363,17 +363,19 @@ def edited(hub: Hub, client: Client, connection: Connection) -> None:
 
 def test_cluster_is_removed_once_listeners_have_drained() -> None:
     async def removed() -> list[list[str]]:
-        clock, client, woken = Clock(), Client(), asyncio.Event()
-        hub, connection = Hub(clock, drain_time=60), seat("a", client, woken.set)
+        clock, stopwatch, client, woken = Clock(), Clock(), Client(), asyncio.Event()
+        hub, connection = Hub(clock, drain_time=60, stopwatch=stopwatch), seat("a", client, woken.set)
         expiry = asyncio.get_running_loop().create_task(hub.publisher.end_drains())
         with hub.streams.connected(connection):
             edited(hub, client, connection)
             kept = clusters(hub)
             assert hub.observer.is_in_sync("a")
-            assert [resource.name for resource in hub.observer.draining("a")] == ["old"]
+            clock.now += 1_000_000
+            (resource,) = hub.observer.draining("a")
+            assert (resource.name, 60 < (resource.until or 0) - clock.now < 120) == ("old", True)
             assert hub.observer.draining_counts() == {"clusters": 1, "endpoints": 0, "routes": 0}
             woken.clear()
-            clock.now += 120
+            stopwatch.now += 120
             await asyncio.wait_for(woken.wait(), WITHIN)
             assert not hub.observer.is_in_sync("a")
             expiry.cancel()

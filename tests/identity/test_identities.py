@@ -326,12 +326,15 @@ def test_what_a_proxy_has_stays_while_nobody_can_sign_and_that_is_tried_again() 
 
 def test_a_failure_is_tried_again_after_some_seconds_also_if_nothing_changes() -> None:
     _, other = new_authority()
-    of, clock = world(provided(PAIR), trusting(other), WEB), [NOW]
-    identities = Identities(Metrics(), lambda: clock[0], lambda: 0.0)
+    of, clock, stopwatch = world(provided(PAIR), trusting(other), WEB), [NOW], [0.0]
+    identities = Identities(Metrics(), lambda: clock[0], lambda: 0.0, lambda: stopwatch[0])
     identities.part(of, proxy(of))
 
     assert identities.due() == frozenset()
-    clock[0] += RETRIED_AFTER
+    clock[0] += 2 * RETRIED_AFTER
+    assert identities.due() == frozenset(), "the clock was set"
+    clock[0] -= 4 * RETRIED_AFTER
+    stopwatch[0] += RETRIED_AFTER
     assert identities.due() == {"default.web-1"}
     identities.part(of, proxy(of))
     assert identities.due() == frozenset()

@@ -524,7 +524,7 @@ def test_who_signed_already_does_not_sign_for_the_trust_domain_of_another_mesh()
 
     async def test(rig: Rig) -> None:
         in_default = AuthorityRef("MeshIdentity", "default", "a")
-        signers = Signers(lambda: rig.now, AuthoritySources(read_file, lambda _name: None))
+        signers = Signers(lambda: rig.now, AuthoritySources(read_file, lambda _name: None), lambda: rig.now)
         await rig.write(PLAIN, PROD, of_domain("prod", "prod.here.local"), of_domain("default", "mine.local"))
         await rig.at(60)
         assert isinstance(signers.of(await rig.world(), in_default), Authority)
