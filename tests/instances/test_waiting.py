@@ -99,6 +99,7 @@ def test_whom_a_rollout_holds_is_waited_for_until_it_has_gone_back(alone: Contro
 @pytest.mark.long
 def test_of_what_a_rollout_changes_it_is_said_who_is_served_something_else(alone: ControlPlane, tmp_path: Path) -> None:
     koguma, file = Koguma(alone.api.url), written(tmp_path, "9s")
+    assert koguma("apply", "-f", file).status == 0, "the file becomes the origin of what is stored"
     with connected(*fakes(alone.ads, *NAMES)):
         eventually(partial(all_are_online, alone), within=20)
         begin(alone, "10m", timeout("7s"))
@@ -112,10 +113,12 @@ def test_of_what_a_rollout_changes_it_is_said_who_is_served_something_else(alone
         assert (planned.status, planned.lines) == (0, ["Nothing would change.", note])
         assert f"_{note}_" in in_markdown.lines
 
-        again = koguma("apply", "-f", file, "--wait", "--timeout", "300ms")  # which ends the rollout, sooner or later
+        again = koguma("apply", "-f", file, "--wait", "--timeout", "300ms")  # writes nothing, so the rollout goes on
 
-        expected = f"not within 300ms: default.{name} is served what a rollout proposes in its place"
-        assert expected in again.err or not rollout(alone)["underWay"]
+        assert again.status == 1
+        assert f"not within 300ms: default.{name} is served what a rollout proposes in its place" in again.err
+        assert rollout(alone)["underWay"]
+        assert koguma("rollout", "abort").status == 0
         eventually(partial(all_are_online, alone), within=20)
         assert koguma("apply", "-f", file, "--wait").status == 0
 
