@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.server
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime
@@ -13,9 +14,10 @@ from typing import cast
 
 import pytest
 
+from cp.serving.delivery import last_left
 from cp.serving.instances import peers as peers_
 from cp.serving.instances.members import LEASE, Members
-from cp.serving.instances.peers import PeerAnswers, Peers, SilentPeer
+from cp.serving.instances.peers import PeerAnswers, PeerClocks, Peers, SilentPeer
 from cp.serving.instances.tokens import InstanceTokens
 from cp.serving.workers.messages import owners_of, presences_of
 from cp.store.roster import Instance, RosterEntry
@@ -116,6 +118,59 @@ def test_answers_report_lost_workers() -> None:
             owners(peers)
 
     assert present.lost == [7.0]
+
+
+@pytest.mark.parametrize("ahead", [0.0, 3600.0, -3600.0])
+def test_lost_worker_is_dated_by_the_clock_here(ahead: float) -> None:
+    lost_at = time.time() + ahead - 100.0
+
+    def answer() -> bytes:
+        of_owners = pb.Answer(owners=pb.Owners(), worker_lost_at=lost_at, answered_at=time.time() + ahead)
+        return pb.Frame(answer=of_owners).SerializeToString()
+
+    with answering(answer) as address:
+        present = Present([instance("x", address)], 0.0)
+        began = time.time()
+        with asking_as(present) as peers:
+            for _ in range(3):
+                owners(peers)
+        took = time.time() - began
+
+    assert len(set(present.lost)) == 1, "each answer tells of the same loss"
+    assert abs(lost_at - ahead - present.lost[0]) <= took
+
+
+@pytest.mark.parametrize("ahead", [0.0, 3600.0])
+def test_moment_at_which_a_proxy_left_is_one_of_the_clock_here(ahead: float) -> None:
+    began = time.time()
+    left = pb.ConnectionRecord(since=began + ahead - 9, until=began + ahead - 3)
+    entry = pb.Presences.Entry(presence=pb.Presence(state="Offline", connections=[left]))
+
+    def answer() -> bytes:
+        presences = pb.Presences(entries=[entry])
+        return pb.Frame(answer=pb.Answer(presences=presences, answered_at=time.time() + ahead)).SerializeToString()
+
+    with answering(answer) as address, asking(instance("x", address)) as peers:
+        given = asyncio.run(peers.ask(pb.Request(presences=pb.Keys()), lambda given: presences_of(given.presences)))
+    (presence,) = given.given["x"].values()
+    assert abs((last_left(presence) or 0.0) - (began - 3)) <= time.time() - began
+
+
+def test_answers_that_take_long_leave_a_clock_as_it_is_known() -> None:
+    clocks, lost = PeerClocks(), list[float]()
+    for asked, told, heard in [
+        (100.0, 100.1, 108.0),
+        (200.0, 207.9, 208.0),
+        (300.0, 3900.0, 300.2),
+        (400.0, 4001, 402),
+    ]:
+        answer = pb.Answer(worker_lost_at=50.0, answered_at=told)
+        clocks.convert("x", answer, asked, heard)
+        lost.append(answer.worker_lost_at)
+    assert lost == pytest.approx([50.0, 50.0, 50.0 - 3599.9, 50.0 - 3599.9])
+    clocks.keep_only(())
+    clocks.convert("x", answer := pb.Answer(worker_lost_at=50.0), 500.0, 501.0)
+    assert answer.worker_lost_at == 50.0, "an earlier version tells no moment"
 
 
 def test_who_answers_something_else_is_silent() -> None:

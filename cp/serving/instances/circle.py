@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from time import time
 from typing import Final
 
 from google.protobuf.message import DecodeError
@@ -114,7 +115,7 @@ class InstanceCircle:
                 return pb.Answer(envoy_question=await outcome_here(self._links, request.envoy_question))
             case _:
                 answer = await dated_answer_of(self._own, request, self._revision)
-                answer.worker_lost_at = self._members.worker_lost_at
+                answer.worker_lost_at, answer.answered_at = self._members.worker_lost_at, time()
                 return answer
 
     async def _status(self) -> InstanceStatus:

@@ -146,7 +146,10 @@ class Members:
         self.worker_lost_at = time()
 
     def note_lost_elsewhere(self, lost_at: float) -> None:
-        """Expect the proxies of another control plane's worker back. 0: it has lost none, or does not say."""
+        """Expect the proxies of another control plane's worker back. 0: it has lost none, or does not say.
+
+        The moment is on the clock of this machine.
+        """
         self._other_worker_lost_at = max(self._other_worker_lost_at, min(lost_at, time()))
 
     @property

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
-from time import monotonic
+from time import monotonic, time
 from typing import Final, Generic, TypeVar
 from urllib.parse import urlsplit
 
@@ -46,6 +46,10 @@ _LONGEST_REASON: Final = 300
 CODE: Final = "instance-silent"
 
 
+_DRIFT: Final = 0.5
+"""Seconds by which an answer may contradict the known difference of two clocks before it is measured anew."""
+
+
 class SilentPeer(Exception):
     """A control plane does not answer. The text says why."""
 
@@ -67,6 +71,38 @@ class PeerAnswers(Generic[T]):
         return [self.names[id_] for id_ in self.silent]
 
 
+class PeerClocks:
+    """How far the clocks of other machines are ahead of this one.
+
+    A difference stays as it is until an answer contradicts it: moments that are converted do not change by themselves.
+    """
+
+    def __init__(self) -> None:
+        self._ahead: dict[str, float] = {}
+
+    def convert(self, peer: str, answer: pb.Answer, asked_at: float, heard_at: float) -> None:
+        """Change moments of a peer's clock, by which it is judged which proxies will return, to those of ours."""
+        if not answer.answered_at:  # an earlier version
+            return
+        ahead = self._measure(peer, answer.answered_at - heard_at, answer.answered_at - asked_at)
+        if answer.worker_lost_at:
+            answer.worker_lost_at -= ahead
+        for record in (record for entry in answer.presences.entries for record in entry.presence.connections):
+            record.since -= ahead
+            record.answered_at -= ahead
+            if record.HasField("until"):
+                record.until -= ahead
+
+    def _measure(self, peer: str, least: float, most: float) -> float:
+        ahead = self._ahead.get(peer, 0.0)
+        if not least - _DRIFT <= ahead <= most + _DRIFT:
+            ahead = self._ahead[peer] = (least + most) / 2
+        return ahead
+
+    def keep_only(self, peers: Collection[str]) -> None:
+        self._ahead = {peer: ahead for peer, ahead in self._ahead.items() if peer in peers}
+
+
 class Peers:
     """`name` is that of our machine."""
 
@@ -74,6 +110,7 @@ class Peers:
         self._members, self._tokens, self._name = members, tokens, name
         self._silent: Mapping[str, str] = {}
         self._asked_at = -LEASE
+        self._clocks = PeerClocks()
         self._threads: dict[str, ThreadPoolExecutor] = {}
         """The threads that ask, by the id of the control plane asked; without one, for those that are probably gone."""
 
@@ -104,8 +141,10 @@ class Peers:
                 yield Finding(CODE, Severity.WARNING, None, message, hint="see `koguma inspect instances`")
 
     async def _outcome(self, peer: Instance, request: pb.Request, read: Callable[[pb.Answer], T]) -> T | SilentPeer:
+        asked_at = time()
         try:
             answer = await self.ask_one(peer, request)
+            self._clocks.convert(peer.id, answer, asked_at, time())
             self._members.note_lost_elsewhere(answer.worker_lost_at)
             return read(answer)
         except SilentPeer as silent:
@@ -144,6 +183,7 @@ class Peers:
         return self._threads[id_]
 
     def _forget_all_but(self, ids: Collection[str]) -> None:
+        self._clocks.keep_only(ids)
         for id_ in self._threads.keys() - ids:
             self._threads.pop(id_).shutdown(wait=False, cancel_futures=True)
 
