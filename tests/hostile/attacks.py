@@ -134,10 +134,10 @@ async def name_floods(attacker: Attacker) -> None:
 
 
 async def version_floods(attacker: Attacker) -> None:
-    """Versions that the client says it has."""
+    """Versions that the client says it has, in requests nearly as large as they may be."""
 
     def requests() -> list[bytes]:
-        versions = {attacker.long_name(100): "v" * 50 for _ in range(15_000)}
+        versions = {attacker.long_name(100): "v" * 50 for _ in range(12_000)}
         return [attacker.delta(type_url, initial_resource_versions=versions) for type_url in TYPES]
 
     await attacker.stream(DELTA, requests)

@@ -63,15 +63,19 @@ class Observation:
     def growth(self) -> float:
         return max(self.memory) / self.idle
 
-    def refused(self, reason: str) -> float:
-        return self.metrics.get(f'koguma_ads_streams_refused_total{{reason="{reason}"}}', 0.0)
-
-    def limited(self, limit: str) -> float:
-        return self.metrics.get(f'koguma_api_limited_total{{limit="{limit}"}}', 0.0)
+    def met(self, limit: str) -> float:
+        return self.metrics.get(sample(limit), 0.0)
 
 
 def percentile(values: Sequence[float], share: float) -> float:
     return sorted(values)[min(len(values) - 1, int(len(values) * share))] if values else 0.0
+
+
+def sample(limit: str) -> str:
+    """The metric that counts how often a limit was met."""
+    if limit in {"registrations", "requests of a proxy", "waiting requests"}:
+        return f'koguma_api_limited_total{{limit="{limit}"}}'
+    return f'koguma_ads_streams_refused_total{{reason="{limit}"}}'
 
 
 def token(mesh: str, name: str, key: int) -> str:
@@ -99,18 +103,15 @@ class Campaign:
         self.control_plane = ControlPlane(folder, store, **{"KOGUMA_LOG_LEVEL": "warning", **SETTINGS, **settings})
 
     def run(self, seconds: float, names: Sequence[str] = ()) -> Observation:
-        with self.control_plane as control_plane:
-            self._write_as_people()
-            authority = (self._folder / "work" / "koguma-cp-ca.crt").read_text()
-            process = psutil.Process(control_plane.process.pid)
-            with self._victim(authority) as delivered:
+        with self.targets() as targets:
+            target = targets("web")
+            process = psutil.Process(self.control_plane.process.pid)
+            with self._victim(target.authority) as delivered:
                 for _ in range(20):
                     delivered(self._edit())
                 observation = Observation(resident(process.pid))
                 before, began = self._history(), _busy(process)
-                address = f"{control_plane.ads.host}:{control_plane.ads.port}"
-                target = Target(address, control_plane.api.url, authority, token("default", "web", 1), "default", "web")
-                with self._watched(observation, process), self._attacker(target, seconds, names) as attacker:
+                with self._watched(observation, process), self.attacker(target, seconds, names) as attacker:
                     while attacker.code is None:
                         observation.deliveries.append(delivered(self._edit()))
                         with suppress(psutil.Error):
@@ -118,6 +119,20 @@ class Campaign:
                 observation.busy = _busy(process) - began
                 self._conclude(observation, before)
         return observation
+
+    @contextmanager
+    def targets(self) -> Iterator[Callable[[str], Target]]:
+        """Yields a function that returns the target that a proxy of its own is to the holder of its token."""
+        with self.control_plane as control_plane:
+            self._write_as_people()
+            authority = (self._folder / "work" / "koguma-cp-ca.crt").read_text()
+            address = f"{control_plane.ads.host}:{control_plane.ads.port}"
+
+            def target(name: str) -> Target:
+                control_plane.apply(dataplane("default", name))
+                return Target(address, control_plane.api.url, authority, token("default", name, 1), "default", name)
+
+            yield target
 
     def _conclude(self, observation: Observation, before: Sequence[int]) -> None:
         observation.history = before, self._history()
@@ -191,7 +206,7 @@ class Campaign:
             thread.join(10)
 
     @contextmanager
-    def _attacker(self, target: Target, seconds: float, names: Sequence[str]) -> Iterator[Running]:
+    def attacker(self, target: Target, seconds: float, names: Sequence[str]) -> Iterator[Running]:
         command = [sys.executable, "-m", "tests.hostile.attacks", str(target), str(seconds), *names]
         running = Running(command, self._folder / "attacker.log")
         try:
