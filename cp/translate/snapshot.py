@@ -190,6 +190,10 @@ class Snapshot:
         """The version of a whole type. Equal content has equal versions, however it is cut into parts."""
         return version_of(self.digest(type_url))
 
+    def active_version(self, type_url: str) -> str:
+        """The version of a whole type once nothing drains."""
+        return version_of(sum(part.whole(type_url).digest for part in self.active_parts))
+
     def frames(self, type_url: str) -> bytes:
         return b"".join(part.frames(type_url) for part in self.parts)
 

@@ -143,6 +143,53 @@ def test_version_of_an_earlier_stream_counts_for_the_first_request() -> None:
     assert contents(session.receive(SotwRequest(ENDPOINTS, names("a"), version=version))) == [(ENDPOINTS, ["a"])]
 
 
+def returned_while_draining(newer: Snapshot, *, keeps_unknown: bool = True) -> tuple[SotwSession, list[Response]]:
+    """What a client is sent that had `WEB` on an earlier stream, and another cluster for draining listeners."""
+    earlier = SotwSession()
+    earlier.publish(Snapshot(SnapshotPart(WEB), draining=(SnapshotPart([cluster("old"), endpoints("old")]),)))
+    had = [
+        response
+        for type_url in (CLUSTER, ENDPOINTS, LISTENER, ROUTES)
+        for response in accept(earlier, earlier.receive(SotwRequest(type_url, NAMED.get(type_url, frozenset()))))
+    ]
+    assert (CLUSTER, ["old", "web"]) in contents(had)
+    session = SotwSession(keeps_unknown=keeps_unknown)
+    session.publish(newer)
+    requests = (SotwRequest(r.type_url, NAMED.get(r.type_url, frozenset()), "", r.version) for r in had)
+    return session, [response for request in requests for response in session.receive(request)]
+
+
+def test_clusters_for_draining_listeners_stay_on_another_process() -> None:
+    newer = snapshot(*WEB)
+    session, sent = returned_while_draining(newer)
+    assert (contents(sent), session.is_at(newer), session.awaited_answer) == ([], True, None)
+    assert contents(session.publish(snapshot(*WEB))) == []
+
+    assert contents(accept(session, session.remove_unknown())) == [(CLUSTER, ["web"])]
+    assert session.is_at(newer)
+    assert session.remove_unknown() == []
+
+
+@pytest.mark.parametrize("keeps_unknown", [True, False])
+def test_clusters_for_draining_listeners_go_with_the_next_change(*, keeps_unknown: bool) -> None:
+    newer = snapshot(*WEB, *([cluster("b")] if keeps_unknown else []))
+    session, sent = returned_while_draining(newer, keeps_unknown=keeps_unknown)
+
+    assert contents(accept(session, sent)) == [(CLUSTER, sorted(newer.names(CLUSTER))), (ENDPOINTS, ["web"])]
+    assert session.is_at(newer)
+    assert session.remove_unknown() == []
+
+
+def test_next_change_says_by_its_version_what_does_not_drain() -> None:
+    session, _ = returned_while_draining(snapshot(*WEB))
+    part = SnapshotPart([*WEB, cluster("b")])
+    (response, *_) = session.publish(Snapshot(part, draining=(SnapshotPart([cluster("c")]),)))
+
+    whole, active = Snapshot(part, SnapshotPart([cluster("c")])), Snapshot(part)
+    assert response.version == f"{whole.version(CLUSTER)}+{active.version(CLUSTER)}"
+    assert all("+" not in (status.sent, status.acked) for status in session.statuses)
+
+
 def test_version_of_an_earlier_stream_does_not_count_for_later_names() -> None:
     session = SotwSession()
     version = snapshot(endpoints("a"), endpoints("b")).version(ENDPOINTS)

@@ -278,14 +278,14 @@ def _envoy(mesh: Field, name: str) -> None:
     mesh.stack.enter_context(Envoy(bootstrap, mesh.folder, combination.flags, binary=combination.envoy)).ready(60)
 
 
-def _callers(mesh: Field, pause: float) -> Iterator[Caller]:
-    at, edge, lasts = _at(mesh.outbounds), _at(mesh.listeners), mesh.short
+def conversations(mesh: Field, lasts: float) -> dict[str, Calling]:
+    """Calls of every kind by way of the client's outbounds."""
+    at = _at(mesh.outbounds)
 
     def longest() -> float:
         return mesh.longest
 
-    tls = ClientTls(trusting(), HOST)
-    callings: dict[str, Calling] = {
+    return {
         "HTTP/1": KeptConnection(at("http"), longest),
         "HTTP/1 (2)": KeptConnection(at("http"), longest),
         "HTTP/2": Unary(at("http2"), longest),
@@ -293,6 +293,18 @@ def _callers(mesh: Field, pause: float) -> Iterator[Caller]:
         "gRPC stream": GrpcStream(at("grpc"), lasts),
         "WebSocket": WebSocket(at("ws"), lasts),
         "TCP": Lines(at("tcp"), lasts),
+    }
+
+
+def _callers(mesh: Field, pause: float) -> Iterator[Caller]:
+    edge, lasts = _at(mesh.listeners), mesh.short
+
+    def longest() -> float:
+        return mesh.longest
+
+    tls = ClientTls(trusting(), HOST)
+    callings: dict[str, Calling] = {
+        **conversations(mesh, lasts),
         "gateway HTTP/1": KeptConnection(edge("http"), longest),
         "gateway HTTPS": KeptConnection(edge("https"), longest, tls),
         "gateway gRPC": Unary(edge("grpc"), longest),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.edits.__main__ import make_edits
-from tests.edits.field import Combination, Field, field_under_load
+from tests.edits.field import Combination, Field, conversations, field_under_load
 from tests.edits.table import EDITS
 from tests.support.envoy import envoy_binary
 from tests.support.waiting import eventually
@@ -16,6 +17,7 @@ from tests.support.waiting import eventually
 pytestmark = pytest.mark.envoy
 
 DRAIN_TIME = 2
+_WITHIN_DRAIN = 35.0
 
 
 @pytest.fixture(scope="module", params=["immediate", pytest.param("gradual", marks=pytest.mark.long)])
@@ -53,14 +55,29 @@ def _kept(mesh: Field) -> float:
 
 
 @pytest.mark.long
-def test_edit_before_a_restart_of_the_control_plane_loses_no_call(tmp_path: Path) -> None:
-    """Over delta: the next process keeps what it has not known for as long as it may be in use."""
-    combination = Combination(envoy_binary(), "gradual", is_delta=True, drain_seconds=4)
+@pytest.mark.parametrize("is_delta", [True, False], ids=["delta", "sotw"])
+def test_connections_survive_a_restart_after_an_edit(tmp_path: Path, *, is_delta: bool) -> None:
+    """The next process keeps clusters that it has not known, for as long as old listeners may use them."""
+    combination = Combination(envoy_binary(), "immediate", is_delta, drain_seconds=40)
     with field_under_load(tmp_path, combination, store=f"sqlite:///{tmp_path}/koguma.db") as mesh:
+        callings = conversations(mesh, _WITHIN_DRAIN)
+        for calling in callings.values():
+            mesh.stack.callback(calling.close)
+            calling.call()
         (_, alternatives) = EDITS["outbound-backend-ref"](mesh).states
-        for state in (alternatives, []):
-            mesh.enter(state)
-            mesh.control_plane.kill()
-            mesh.control_plane.start().ready()
-            mesh.goes_on(20)
-        assert mesh.take_failures() == {}
+        mesh.enter(alternatives)
+        assert _kept(mesh) > 0
+        began = time.monotonic()
+
+        mesh.control_plane.kill()
+        mesh.control_plane.start().ready()
+        eventually(lambda: _state_of_client(mesh) == ("Online", True), within=_WITHIN_DRAIN)
+
+        for calling in callings.values():
+            calling.call()
+        assert time.monotonic() - began < combination.drain_seconds, "it took too long to show anything"
+
+
+def _state_of_client(mesh: Field) -> tuple[str, bool]:
+    delivery = mesh.control_plane.get("/meshes/default/dataplanes/client/_delivery")
+    return delivery["status"], delivery["inSync"]

@@ -94,6 +94,18 @@ NO_VERSION: Final = ""  # nothing was sent yet, or nothing of it was ACKed
 MIXED_VERSION: Final = "?"  # the client NACKed a response and may have applied a part of it
 
 
+_ACTIVE: Final = "+"
+"""The sign before the version of what a client has once nothing drains, in the version of what it has until then."""
+
+
+def draining_version(version: str, active_version: str) -> str:
+    """The version of all resources of a client, of which some are for draining listeners alone.
+
+    Another process does not know those. It learns from the version that the client has all others.
+    """
+    return version if version == active_version else f"{version}{_ACTIVE}{active_version}"
+
+
 class ChannelState(Enum):
     UNOPENED = "unopened"
     SUBSCRIBED = "subscribed"
@@ -348,6 +360,8 @@ class Channel:
             self._is_tracking, self._knows_all_names = True, is_current or version == ""
             if is_current or self.subscription.initial_versions:
                 self._resume_at(snapshot, version or snapshot.version(self.type_url))
+                if self.keeps_more_than(snapshot.version(self.type_url)):
+                    self._knows_all_names = False
             elif not self.subscription.wildcard:
                 self._resources.base = snapshot  # the names are in `requested`, and so is all there is to send
         self._enter_initial_versions(snapshot)
@@ -356,7 +370,11 @@ class Channel:
         # A version stands for the resources that the client wanted when it got it, so it is compared with the version
         # of what it wants now.
         says_what_it_has = version != "" and self._trusts_versions
-        return says_what_it_has and version in (self.version_at(snapshot), snapshot.version(self.type_url))
+        whole, _, active = version.partition(_ACTIVE)
+        versions = {whole, active} if self._unknown is not None else {whole}
+        return says_what_it_has and not versions.isdisjoint(
+            (self.version_at(snapshot), snapshot.version(self.type_url))
+        )
 
     def _resume_at(self, snapshot: Snapshot, version: str) -> None:
         """The client has this snapshot, except for the names of which it named another version, or none."""
@@ -388,8 +406,17 @@ class Channel:
         """Keep what the client names of an earlier stream and no snapshot has, until `remove_unknown`."""
         self._unknown = {}
 
+    def keeps_more_than(self, version: str) -> bool:
+        """The client has this version of an earlier stream, and more for listeners that may be draining.
+
+        A state-of-the-world response would remove that.
+        """
+        return self._unknown is not None and self.nonce == "" and self.version.endswith(f"{_ACTIVE}{version}")
+
     def remove_unknown(self) -> None:
         """Those are no longer in use: remove the ones that the snapshot does not have by now either."""
+        if self.keeps_more_than(self.version.rpartition(_ACTIVE)[2]):
+            self.version = MIXED_VERSION
         base = self._resources.base
         gone = {
             name: version for name, version in (self._unknown or {}).items() if base.get(self.type_url, name) is None

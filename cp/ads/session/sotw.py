@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cp.ads.session.base import SessionBase, portions, without_wildcard
-from cp.ads.session.channel import Channel
+from cp.ads.session.channel import Channel, draining_version
 from cp.ads.session.client_resources import WILDCARD_TYPES
 from cp.ads.session.messages import WILDCARD, Response, SotwRequest
 from cp.ads.session.pending import ChannelUpdate
@@ -104,9 +104,11 @@ class SotwSession(SessionBase):
     def _response_with_all(self, channel: Channel, update: ChannelUpdate, snapshot: Snapshot) -> Iterator[Response]:
         content = channel.content(snapshot)
         version = _version(content)
+        if snapshot.draining and version == snapshot.version(channel.type_url):
+            version = draining_version(version, snapshot.active_version(channel.type_url))
         if channel.has_nacked(version):
             channel.rewind()  # it would only be NACKed again
-        elif update.must_respond or version != channel.version:
+        elif update.must_respond or not (version == channel.version or channel.keeps_more_than(version)):
             yield channel.respond(version, content, update, ())
 
     def _responses_with_updates(
