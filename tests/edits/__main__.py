@@ -16,8 +16,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from tests.edits.field import Combination, Field, field_under_load
+from tests.edits.redirected import REDIRECTED_EDITS, redirected_field_under_load
 from tests.edits.table import EDITS
 from tests.support.envoy import envoy_binary
+from tests.support.machines import missing
 
 _STEPS = 4
 """Calls of each kind between two edits."""
@@ -30,24 +32,37 @@ def main(arguments: Sequence[str]) -> int:
     lost = 0
     with ExitStack() as stack:
         folder = options.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        mesh = stack.enter_context(field_under_load(folder, combination))
-        for name in options.only or EDITS:
-            calls = mesh.calls
-            failures = make_edits(mesh, name, options.edits)
-            lost += sum(map(len, failures.values()))
-            _print(name, mesh.calls - calls, failures)
+        if names := [name for name in EDITS if name in (options.only or EDITS)]:
+            lost += _make_all(stack.enter_context(field_under_load(folder, combination)), names, options.edits)
+    names = [name for name in REDIRECTED_EDITS if name in (options.only or REDIRECTED_EDITS)]
+    if names and (reason := missing()):
+        _say(f"not made: {', '.join(names)}: {reason}")
+    elif names:
+        with redirected_field_under_load(combination) as mesh:
+            lost += _make_all(mesh, names, options.edits)
     return 1 if lost else 0
+
+
+def _make_all(mesh: Field, names: Sequence[str], edits: int) -> int:
+    """Make edits of some kinds, and print the calls that failed. Returns their number."""
+    lost = 0
+    for name in names:
+        calls = mesh.calls
+        failures = make_edits(mesh, name, edits)
+        lost += sum(map(len, failures.values()))
+        _print(name, mesh.calls - calls, failures)
+    return lost
 
 
 def make_edits(mesh: Field, name: str, edits: int) -> dict[str, list[str]]:
     """Make so many edits of one kind under load, in whole circles, and return what failed, by the kind of call."""
-    edit = EDITS[name](mesh)
+    edit = (EDITS | REDIRECTED_EDITS)[name](mesh)
     circle = [*edit.states[1:], edit.states[0]]
     mesh.longest = mesh.short if edit.proxies_tcp else math.inf
     for state in [*edit.way, edit.states[0], *circle * math.ceil(edits / len(circle)), *reversed(edit.way)]:
         mesh.enter(state)
         mesh.goes_on(_STEPS)
-    failures = mesh.take_failures()
+    failures = {kind: texts for kind, texts in mesh.take_failures().items() if kind not in edit.turns_away}
     mesh.enter([])
     mesh.renew_connections()
     mesh.take_failures()
@@ -73,7 +88,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--protocol", choices=("sotw", "delta"), default="delta")
     parser.add_argument("--drain", type=int, default=4, help="Envoy's --drain-time-s")
     parser.add_argument("--edits", type=int, default=20)
-    parser.add_argument("--only", nargs="*", choices=sorted(EDITS), default=None)
+    parser.add_argument("--only", nargs="*", choices=sorted(EDITS | REDIRECTED_EDITS), default=None)
     parser.add_argument("--folder", type=Path, default=None, help="where Envoys and the control plane write their logs")
     parser.add_argument("--log-level", default="error", help="that of Envoys")
     parser.add_argument("--no-draining", action="store_true", help="keep nothing for draining listeners")

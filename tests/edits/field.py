@@ -106,6 +106,12 @@ class Field:
 
     _state: dict[tuple[str, str], Document] = field(default_factory=dict)
 
+    @property
+    def current(self) -> list[Document]:
+        """The documents that are stored now. Those of the state come last."""
+        left = {key: document for key, document in self.documents.items() if key not in self._state}
+        return [*left.values(), *self._state.values()]
+
     def copy(self, kind: str, name: str) -> Document:
         return copy.deepcopy(self.documents[kind, name])
 
@@ -117,21 +123,22 @@ class Field:
 
     def enter(self, state: list[Document]) -> None:
         """Write the documents of a state. What only the previous state has is as it was at the start again."""
-        previous, self._state = self._state, {_key(document): document for document in state}
+        previous, self._state = self._state, {key_of(document): document for document in state}
         left = [key for key in previous if key not in self._state]
         self.control_plane.apply(*(self.documents[key] for key in left if key in self.documents))
         self.control_plane.apply(*self._state.values())
         self.control_plane.delete(*(previous[key] for key in reversed(left) if key not in self.documents))
         self.control_plane.in_force("15s")
         eventually(self._has_no_moves, within=60)
-        self._follow(self._state.get(_CLIENT, self.documents[_CLIENT]))
+        self._follow()
 
     def _has_no_moves(self) -> bool:
         """No move of mTLS is under way: callers speak as the Mesh says by now."""
         return not self.control_plane.get("/_delivery", resource="Mesh/default", wait="0s")["moves"]
 
-    def _follow(self, client: Document) -> None:
+    def _follow(self) -> None:
         """New connections go to the last outbound for each service."""
+        client = self._state.get(_CLIENT, self.documents[_CLIENT])
         for outbound in client["networking"]["outbound"]:
             if (name := outbound.get("backendRef", {}).get("name")) in self.outbounds:
                 address = Address(outbound["address"], outbound["port"])
@@ -170,7 +177,7 @@ def _accepts(address: Address) -> bool:
         return True
 
 
-def _key(document: Document) -> tuple[str, str]:
+def key_of(document: Document) -> tuple[str, str]:
     return document["type"], document["name"]
 
 
@@ -184,7 +191,7 @@ def field_under_load(
         mesh = Field(control_plane, folder, combination, stack)
         addresses = _workloads(stack)
         for document in _documents(mesh, addresses):
-            mesh.documents[_key(document)] = document
+            mesh.documents[key_of(document)] = document
         control_plane.apply(*mesh.documents.values())
         for name in ("backend", "client", "edge"):
             _envoy(mesh, name)

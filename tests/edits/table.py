@@ -39,6 +39,9 @@ class Edit:
     """HTTP is proxied as TCP in one of the states. Envoy cuts such connections at the end of the drain time, without a
     word to the client, so that clients end theirs before."""
 
+    turns_away: Sequence[str] = ()
+    """The kinds of call that one of the states does not serve."""
+
 
 SIDECARS: Final = {"targetRef": {"kind": "Mesh", "proxyTypes": ["Sidecar"]}}
 CA: Final = {"name": "ca-1", "type": "builtin"}

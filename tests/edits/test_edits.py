@@ -10,6 +10,7 @@ import pytest
 
 from tests.edits.__main__ import make_edits
 from tests.edits.field import Combination, Field, conversations, field_under_load
+from tests.edits.redirected import redirected_field_under_load
 from tests.edits.table import EDITS
 from tests.support.envoy import envoy_binary
 from tests.support.waiting import eventually
@@ -32,6 +33,13 @@ def mesh(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 @pytest.mark.parametrize("name", ["outbound-backend-ref", "http2-to-tcp", "gateway-routes"])
 def test_edit_loses_no_call(mesh: Field, name: str) -> None:
     assert make_edits(mesh, name, 2) == {}
+
+
+@pytest.mark.long
+def test_edit_on_a_redirected_machine_loses_no_call() -> None:
+    with redirected_field_under_load(Combination(envoy_binary(), "gradual", is_delta=False, drain_seconds=2)) as mesh:
+        for name in ("passthrough-policy", "reachable-services", "virtual-outbound-hostnames"):
+            assert make_edits(mesh, name, 2) == {}, name
 
 
 def test_draining_resources_are_visible_until_they_are_removed(mesh: Field) -> None:

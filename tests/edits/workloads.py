@@ -50,12 +50,12 @@ class EchoingGrpc:
         self._server.stop(0).wait(5)
 
 
-def echoing_socket(*, upgrades: bool) -> TcpService:
+def echoing_socket(*, upgrades: bool, address: Address | None = None) -> TcpService:
     """A service that echoes lines: at once, or once it has accepted an upgrade. Envoy does not look into frames.
 
     The client speaks first: a proxy that takes plain text and TLS waits for its first bytes.
     """
-    return TcpService(handler=_Upgraded if upgrades else _Echo)
+    return TcpService(address=address, handler=_Upgraded if upgrades else _Echo)
 
 
 class _Echo(socketserver.StreamRequestHandler):

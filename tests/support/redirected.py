@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import socket
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,6 +46,7 @@ class Redirected:
     envoy: Envoy
     services: dict[str, HttpService]
     speaks_first: TcpService
+    folder: Path
 
     def call(self, address: Address, path: str = "/", **headers: str) -> Answer:
         return self.near.run(call, address, path, headers=headers)
@@ -104,8 +105,13 @@ def dataplane(machine: Machine, workload: HttpService) -> Document:
 
 
 @contextmanager
-def redirected(**settings: str) -> Iterator[Redirected]:
-    """The machine, with a control plane of these settings."""
+def redirected(
+    flags: Sequence[str] = FLAGS, binary: Path | None = None, orders: Mapping[str, Any] | None = None, **settings: str
+) -> Iterator[Redirected]:
+    """The machine, with an Envoy of these flags and a control plane of these settings.
+
+    `orders` are those for the Envoy's bootstrap configuration.
+    """
     with ExitStack() as stack:
         near, far = stack.enter_context(two_machines())
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -143,10 +149,11 @@ def redirected(**settings: str) -> Iterator[Redirected]:
 
         near.sh(commands()[0])
         prefix = ("setpriv", "--reuid", str(USER), "--clear-groups")
-        envoy = near.run(Envoy, far.run(control_plane.bootstrap, client), folder, FLAGS, prefix)
+        bootstrap = far.run(control_plane.bootstrap, client, **(orders or {}))
+        envoy = near.run(Envoy, bootstrap, folder, flags, prefix, binary)
         stack.callback(envoy.stop)
         near.run(envoy.ready)
-        yield Redirected(near, far, control_plane, envoy, services, speaks_first)
+        yield Redirected(near, far, control_plane, envoy, services, speaks_first, folder)
 
 
 def asked_for(name: str, server: Address) -> str:
