@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final
 
 from tests.edits.field import ALLOW_ALL, Combination, Field, key_of
-from tests.edits.table import Edit, State
+from tests.edits.table import Edit, State, by_name
 from tests.edits.workloads import Caller, Calling, KeptConnection, Lines, echoing_socket
 from tests.support.loopback import Address
 from tests.support.machines import Machine
@@ -168,15 +168,12 @@ def virtual_outbound_ports(_: Field) -> Edit:
     return Edit([[], [other]])
 
 
-REDIRECTED_EDITS: Final[dict[str, Callable[[Field], Edit]]] = {
-    edit.__name__.replace("_", "-"): edit
-    for edit in (
-        passthrough_policy,
-        passthrough_off,
-        passthrough_of_the_mesh,
-        reachable_services,
-        virtual_addresses,
-        virtual_outbound_hostnames,
-        virtual_outbound_ports,
-    )
-}
+REDIRECTED_EDITS: Final = by_name(
+    passthrough_policy,
+    passthrough_off,
+    passthrough_of_the_mesh,
+    reachable_services,
+    virtual_addresses,
+    virtual_outbound_hostnames,
+    virtual_outbound_ports,
+)

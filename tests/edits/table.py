@@ -43,6 +43,9 @@ class Edit:
     """The kinds of call that one of the states does not serve."""
 
 
+EditOf: TypeAlias = Callable[[Field], Edit]
+
+
 SIDECARS: Final = {"targetRef": {"kind": "Mesh", "proxyTypes": ["Sidecar"]}}
 CA: Final = {"name": "ca-1", "type": "builtin"}
 
@@ -339,41 +342,42 @@ def gateway_listener_added(mesh: Field) -> Edit:
     return Edit([[], [mesh_gateway("edge", *gateway_listeners(mesh, HOST, "edge-cert"), more)]])
 
 
-EDITS: Final[dict[str, Callable[[Field], Edit]]] = {
-    edit.__name__.replace("_", "-"): edit
-    for edit in (
-        outbound_backend_ref,
-        outbound_port,
-        tag_outbounds,
-        service_removed,
-        service_port,
-        target_port,
-        timeouts,
-        access_log,
-        tracing,
-        http_to_tcp,
-        http2_to_tcp,
-        http2_to_grpc,
-        inbound_http_to_tcp,
-        routes,
-        mtls,
-        mtls_off_and_on,
-        permissions,
-        mesh_tls,
-        backend_ref_with_mtls,
-        rate_limit,
-        fault_injection,
-        circuit_breaker,
-        health_check,
-        retry,
-        load_balancing,
-        metric,
-        proxy_patch,
-        inbound_tags,
-        service_probe,
-        gateway_hostnames,
-        gateway_certificates,
-        gateway_routes,
-        gateway_listener_added,
-    )
-}
+def by_name(*edits: EditOf) -> dict[str, EditOf]:
+    return {edit.__name__.replace("_", "-"): edit for edit in edits}
+
+
+EDITS: Final = by_name(
+    outbound_backend_ref,
+    outbound_port,
+    tag_outbounds,
+    service_removed,
+    service_port,
+    target_port,
+    timeouts,
+    access_log,
+    tracing,
+    http_to_tcp,
+    http2_to_tcp,
+    http2_to_grpc,
+    inbound_http_to_tcp,
+    routes,
+    mtls,
+    mtls_off_and_on,
+    permissions,
+    mesh_tls,
+    backend_ref_with_mtls,
+    rate_limit,
+    fault_injection,
+    circuit_breaker,
+    health_check,
+    retry,
+    load_balancing,
+    metric,
+    proxy_patch,
+    inbound_tags,
+    service_probe,
+    gateway_hostnames,
+    gateway_certificates,
+    gateway_routes,
+    gateway_listener_added,
+)
