@@ -3,7 +3,7 @@
 A stream beyond the most ends the oldest one and is served itself: an Envoy that reconnects may have left a stream
 behind that is half-dead. Names and versions that clients send are held for as long as a stream lasts, so all streams of
 a Dataplane share a number of bytes for them. Requests that come faster than they may are read later, which costs only
-their sender.
+their sender. So are those of its next streams: a client gains nothing by reconnecting.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from cp.model.token_buckets import TokenBucket
+from cp.model.token_buckets import TokenBucket, TokenBuckets
 
 TOO_MANY_OF_PROXY: Final = "too many of one proxy"
 TOO_MUCH_OF_PROXY: Final = "too much of one proxy"
@@ -54,12 +54,9 @@ class ProxyShare:
     """The streams of one Dataplane, the oldest first."""
 
     limits: ShareLimits
+    requests: TokenBucket
     clock: Callable[[], float]
     streams: list[SharedStream] = field(default_factory=list)
-    requests: TokenBucket = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.requests = TokenBucket(self.limits.request_bytes, self.limits.request_rate)
 
     def add(self, stream: SharedStream) -> None:
         """Take one more stream. If they are too many the oldest is told to end."""
@@ -75,9 +72,14 @@ class ProxyShare:
             reason = f"the streams of this proxy hold {total} bytes of names and versions"
             raise TooMuchHeld(f"{reason}: {self.limits.held_bytes} are the most (KOGUMA_MOST_BYTES_OF_PROXY)")
 
-    def pause_after(self, size: int) -> float:
-        """Return the seconds for which to read no further request after one of so many bytes."""
-        return self.requests.spend(size + _COST_OF_REQUEST, self.clock()) / self.limits.request_rate
+    def note_request(self, size: int) -> None:
+        """Count a request of so many bytes."""
+        self.requests.spend(size + _COST_OF_REQUEST, self.clock())
+
+    @property
+    def pause(self) -> float:
+        """The seconds for which to read no further request of this Dataplane."""
+        return self.requests.spend(0, self.clock()) / self.limits.request_rate
 
 
 class ProxyShares:
@@ -86,11 +88,13 @@ class ProxyShares:
     def __init__(self, limits: ShareLimits, clock: Callable[[], float]) -> None:
         self._limits, self._clock = limits, clock
         self._shares: dict[str, ProxyShare] = {}
+        self._requests = TokenBuckets[str](limits.request_bytes, limits.request_rate)
 
     @contextmanager
     def entered(self, proxy: str, stream: SharedStream) -> Iterator[ProxyShare]:
         """Count a stream for as long as the block lasts."""
-        share = self._shares.setdefault(proxy, ProxyShare(self._limits, self._clock))
+        if (share := self._shares.get(proxy)) is None:
+            share = self._shares[proxy] = ProxyShare(self._limits, self._requests.bucket(proxy), self._clock)
         share.add(stream)
         try:
             yield share

@@ -76,6 +76,8 @@ def channel_arguments(options: ServerOptions) -> tuple[tuple[str, int], ...]:
         # Otherwise gRPC takes megabytes from clients that send fast, before a stream reads them.
         ("grpc.http2.bdp_probe", 0),
         ("grpc.http2.lookahead_bytes", 64 * 1024),
+        # Otherwise the buffer of a connection that once sent megabytes stays as large (grpc/grpc#42194).
+        ("grpc.experimental.tcp_max_read_buffer_size", 64 * 1024),
         ("grpc.max_concurrent_streams", options.streams_of_connection),
         # Envoy is told to ping every 30 s. gRPC takes more than one ping in 5 minutes for an attack.
         ("grpc.http2.min_ping_interval_without_data_ms", 1_000),

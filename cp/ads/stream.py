@@ -240,6 +240,7 @@ class Stream:
         if node is None:
             return
         with self._unknown_nodes.counted(node.id), self._shares.entered(node.id, self._shared) as self._share:
+            self._share.note_request(len(self._first_request or b""))
             await self._serve_node(node, context)
 
     async def _admit_in_time(self, token: str, claims: DataplaneClaims | None, context: Context) -> Node | None:
@@ -262,9 +263,9 @@ class Stream:
         try:
             async with asyncio.timeout(self._seconds_to_ask) as limit:
                 with ExitStack() as counted:
-                    counted.enter_context(shares.entered(self._asker, SharedStream(end)))
+                    share = counted.enter_context(shares.entered(self._asker, SharedStream(end)))
                     await self._wait_for_end(self._turned_away.delay(self._asker))
-                    self._first_request = await self._next_request(context)
+                    self._first_request = await self._next_request(share, context)
                     if self._first_request is None:
                         return None
                     self._has_asked = True
@@ -284,8 +285,9 @@ class Stream:
             self._token = {"token": claims.id}
         return node
 
-    async def _next_request(self, context: Context) -> bytes | None:
+    async def _next_request(self, share: ProxyShare, context: Context) -> bytes | None:
         """Return the next message, or None once the client will send no more."""
+        await _pause(share)
         self._has_read = True
         data: object = await context.read()
         return data if isinstance(data, bytes) else None
@@ -402,16 +404,14 @@ class Stream:
     # --- requests ---
 
     async def _read(self, context: Context) -> None:
-        while (data := await self._next_request(context)) is not None:
+        while (data := await self._next_request(self._share, context)) is not None:
             while len(self._outbox) >= _MOST_WAITING:
                 self._outbox_is_empty.clear()
                 await self._outbox_is_empty.wait()
             await self._rounds.turn()
-            pause = self._share.pause_after(len(data))
+            self._share.note_request(len(data))
             self._receive(data)
-            del data  # it may have 4 MiB, and the next request may come late
-            if pause > 0:
-                await asyncio.sleep(pause)
+            del data  # it may have megabytes, and the next request may come late
 
     def _receive(self, data: bytes) -> None:
         self._must_be_admitted()
@@ -514,6 +514,12 @@ class Stream:
         self._log.warning("clusters.unanswered", seconds=self._patience)
         self._queue(self._session.expire(nonce))
         self._wake.set()
+
+
+async def _pause(share: ProxyShare) -> None:
+    """Wait until a request may be read: gRPC receives none that has more than 64 KiB before it is to be read."""
+    while (pause := share.pause) > 0:  # noqa: ASYNC110  # nothing but time ends it
+        await asyncio.sleep(pause)
 
 
 def _status_and_sort(refusal: Exception) -> tuple[grpc.StatusCode, str]:

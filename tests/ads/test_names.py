@@ -55,6 +55,13 @@ def test_names_that_are_repeated_are_not_made_a_set_again(monkeypatch: pytest.Mo
     assert (again.version, again.nonce, again.error) == ("7", "n", "no")
 
 
+def test_long_names_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = NameSets(encoded_names)
+    monkeypatch.setattr(NameSets, "_encodes", lambda *_: pytest.fail("it would copy them"))
+
+    assert decoded(request(["a" * 2000, "b" * 2000]), known).names == {"a" * 2000, "b" * 2000}
+
+
 def test_names_that_another_delta_stream_subscribed_to_are_not_made_a_set_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -20,6 +20,7 @@ from cp.ads.rounds import LoopRounds
 from cp.ads.server import AdsServer, ServerOptions, serving
 from cp.ads.session.messages import MOST_BYTES
 from cp.ads.turned_away import AT_ONCE, LONGEST, TurnedAway
+from cp.model.token_buckets import TokenBucket
 from cp.translate.packing import CLUSTER, ENDPOINTS, ROUTES, SECRET
 from tests.ads.content import cluster, snapshot
 from tests.ads.proxy import Proxy
@@ -121,7 +122,7 @@ def test_names_of_a_type_take_no_more_than_their_share(type_url: str) -> None:
 
 
 def test_names_that_are_given_up_make_room() -> None:
-    share = ProxyShare(ShareLimits(None, held_bytes=100), lambda: 0.0)
+    share = ProxyShare(ShareLimits(None, held_bytes=100), TokenBucket(1, 1), lambda: 0.0)
     first, second = SharedStream(lambda: None), SharedStream(lambda: None)
     share.add(first)
     share.add(second)
@@ -146,11 +147,37 @@ def test_a_share_is_forgotten_with_its_last_stream() -> None:
 
 def test_many_requests_are_read_later() -> None:
     now = 0.0
-    share = ProxyShare(ShareLimits(None, request_bytes=100_000, request_rate=10_000), lambda: now)
-    assert [share.pause_after(1000) for _ in range(19)] == [0.0] * 19
-    assert 0 < share.pause_after(10_000) < 2
-    now = 60.0
-    assert share.pause_after(1000) == 0
+    shares = ProxyShares(ShareLimits(None, request_bytes=100_000, request_rate=10_000), lambda: now)
+    with shares.entered(WEB, SharedStream(lambda: None)) as share:
+        for _ in range(19):
+            share.note_request(1000)
+        assert share.pause == 0
+        share.note_request(10_000)
+        assert 0 < share.pause < 2
+    with shares.entered(WEB, SharedStream(lambda: None)) as share:
+        assert share.pause > 0, "its next streams are read later too"
+        now = 60.0
+        assert share.pause == 0
+
+
+def test_a_new_stream_pays_for_requests_of_earlier_ones() -> None:
+    async def scene(hub: Hub, server: AdsServer) -> None:
+        now, shares = 0.0, server._surroundings.shares
+        shares._clock = lambda: now
+        shares._requests.bucket(WEB).spend(ShareLimits(None).request_bytes, now)
+        async with Proxy(server.port) as first, Proxy(server.port) as second, Proxy(server.port, "default.b") as other:
+            await first.ask(CLUSTER)  # read, as it is not known yet whose it is; and more than may be read
+            await first.hear()
+            await first.ask(ENDPOINTS, "a")
+            await second.ask(CLUSTER)
+            await second.hear()
+            await other.ask(CLUSTER)
+            await eventually_on_loop(lambda: bool(hub.observer.of("default.b")))
+            assert [len(connection.session.statuses) for connection in hub.observer.of(WEB)] == [1, 1]
+            now = 60.0
+            await eventually_on_loop(lambda: len(hub.observer.of(WEB)[0].session.statuses) == 2)
+
+    play(scene)
 
 
 def test_a_token_has_few_streams_that_ask_for_nothing() -> None:

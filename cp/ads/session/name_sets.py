@@ -17,6 +17,9 @@ REMEMBERED: Final = 10_000
 LONG: Final = 1024
 """Bytes of names from which on recognition is worth its cost."""
 
+LONGEST: Final = 1024
+"""Bytes of a name, on average, up to which sets are recognised. Ours are shorter, and comparing copies all of them."""
+
 _PART: Final = 1000
 """Names that are encoded at once."""
 
@@ -43,7 +46,7 @@ class NameSets:
 
     def read(self, names: Sequence[str], encoded_names: memoryview) -> frozenset[str]:
         """The set with these names, which these bytes of the request probably encode."""
-        if len(encoded_names) < LONG:
+        if len(encoded_names) < LONG or len(encoded_names) > LONGEST * len(names):
             return self.shared(frozenset(names))
         # Python hashes bytes with a secret of the process, so nobody can make up other bytes with the same hash.
         fingerprint = (len(names), len(encoded_names), hash(encoded_names))
