@@ -294,13 +294,17 @@ class Settings(BaseSettings):
         ge=64 * 1024,
         validation_alias="KOGUMA_MOST_BYTES_OF_PROXY",
         description="How much memory, in bytes, the names of resources and their versions may take that one Dataplane "
-        "sends on all its streams. A name takes about 120 bytes and its length.",
+        "sends on all its streams, without those of resources that it is sent. A name takes about 120 bytes and its "
+        "length.",
     )
     request_limit: int = Field(
-        default=2 * 1024 * 1024,
+        default=5 * 1024 * 1024,
         ge=64 * 1024,
         validation_alias="KOGUMA_REQUEST_LIMIT",
-        description="The largest request that a proxy may send, in bytes.",
+        description="The largest request that a proxy may send, in bytes. Beyond 2 MiB a request may only be as large "
+        "as the names of what the proxy is sent require. A delta client that reconnects names each resource twice, "
+        "with a version: with names of 60 characters 5 MiB are some 30,000 resources of one type, and 8 MiB some "
+        "50,000, which are the most. gRPC may hold so many bytes for each stream (`KOGUMA_MOST_STREAMS_OF_PROXY`).",
     )
     most_unknown: int = Field(
         default=1000,

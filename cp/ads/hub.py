@@ -278,6 +278,10 @@ class StreamSide:
         """What a proxy should have; nothing until that is known."""
         return self._state.newest(proxy)
 
+    def given(self, proxy: str) -> Snapshot | None:
+        """What a proxy was given last, which need not be its newest."""
+        return self._state.snapshots.get(proxy)
+
     def unknown_drain_time(self, node: Node) -> float:
         """How long listeners may drain of which this process knows nothing: those of a proxy that is new to it."""
         return 0.0 if node.id in self._state.snapshots else drain_time(node, self._state.drain_time)

@@ -53,7 +53,7 @@ class ServerOptions:
     streams_of_connection: int = 100  # Envoy needs one, and another one while it starts anew
     silence: float = 60.0  # how long a connection may have no stream
     most_unknown: int = 1000  # streams of proxies that have no Dataplane
-    request_limit: int = 2 * _MIB  # bytes of one request
+    request_limit: int = 5 * _MIB  # bytes of one request
     doorkeeper: Doorkeeper | None = None  # who is let in; without it everybody is
 
     def stream_age(self, chance: float) -> float | None:

@@ -39,19 +39,23 @@ from cp.ads.session import wire
 from cp.ads.session.delta import DeltaSession
 from cp.ads.session.messages import Answer, Nack, Node, ProtocolViolation, Response, TooManyNames
 from cp.ads.session.name_sets import NameSets
+from cp.ads.session.request_sizes import check_size
 from cp.ads.session.sotw import SotwSession
 from cp.ads.stream_limits import StreamLimits, TooManyStreams, address_of
 from cp.ads.turned_away import TurnedAway
 from cp.ads.unknown_nodes import TooManyUnknownNodes, UnknownNodes
 from cp.model.names import Key, proxy_id
 from cp.translate.packing import SHORT
-from cp.translate.snapshot import Snapshot
+from cp.translate.snapshot import EMPTY, Snapshot
 
 _MOST_WAITING = 16  # with so many responses waiting to be written, requests wait too
 _MOST_UNANSWERED = 8  # with so many responses waiting for an answer, what is newer waits too
 _LARGE = 64 * 1024  # a message of so many bytes needs a slot
+_LARGE_REQUEST = 256 * 1024  # it has some 2,000 names, which are measured by what the proxy is sent
+_LONGEST_COMPUTATION = 30.0  # seconds to wait for that
 _LONGEST_TIMER = 3600.0  # seconds
 
+NO_REQUEST: Final = "no request"
 MOST_SILENT = 256  # streams of one token, or of one address without tokens, that ask for nothing yet
 
 E = TypeVar("E", bound=BaseException)
@@ -249,8 +253,9 @@ class Stream:
         Until then no one knows whose stream it is, so none is kept for long, or many. A stream with a token for one
         Dataplane counts as one of that.
         """
-        loop, address = asyncio.get_running_loop(), address_of(context.peer())
+        loop, peer = asyncio.get_running_loop(), context.peer()
         # A token without a name may be that of a whole fleet, of which no machine delays the others.
+        address = address_of(peer)
         shares, self._asker = self._silent, address if claims is None else f"{claims.id} {address}"
         self._is_named = claims is not None and bool(claims.name)
         if claims is not None and claims.name:
@@ -267,6 +272,7 @@ class Stream:
                     await self._wait_for_end(self._turned_away.delay(self._asker))
                     self._first_request = await self._next_request(share, context)
                     if self._first_request is None:
+                        self._note_no_request(peer)
                         return None
                     self._has_asked = True
                     if not self._is_named:
@@ -276,6 +282,14 @@ class Stream:
         except TimeoutError:
             reason = f"there was no first request within {self._seconds_to_ask:g} s"
             raise SilentClient(f"{reason}, or too many newer streams wait for theirs too") from None
+
+    def _note_no_request(self, peer: str) -> None:
+        """Count a stream that ended without a request. gRPC does not tell whether it received one that is too large."""
+        if self._is_named:
+            self._turned_away.note(self._asker)
+        reason = "the stream ended without a request: its client left, or sent one larger than KOGUMA_REQUEST_LIMIT"
+        self._hub.metrics.refused.labels(NO_REQUEST).inc()
+        self._refusals.tell(NO_REQUEST, reason, stream=self._kind.name, peer=peer, asker=self._asker)
 
     async def _admitted_node(self, token: str, claims: DataplaneClaims | None, first_request: bytes) -> Node:
         node = self._node(first_request)
@@ -360,6 +374,7 @@ class Stream:
             trusts_versions=self._hub.trusts_versions(node.id),
             keeps_unknown=drain_time > 0,
             is_envoy=node.is_envoy,
+            given=lambda: self._hub.given(node.id) or EMPTY,
         )
         self._log = self._log.bind(proxy=node.id)
         self._connection = Connection(node, self._kind.name, self._session, self._wake.set)
@@ -376,6 +391,18 @@ class Stream:
                     self._deadline.cancel()
                 self._log.info("proxy.disconnected")
 
+    async def _wait_for_snapshot(self) -> None:
+        """Wait until it is known how large a request of this proxy may be, if the first one is large."""
+        proxy = self._connection.node.id
+        is_large = self._first_request is not None and len(self._first_request) > _LARGE_REQUEST
+        if not is_large or not self._unknown_nodes.is_known(proxy):
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LONGEST_COMPUTATION):
+                while self._hub.given(proxy) is None and not self._is_ending:
+                    self._wake.clear()
+                    await self._wake.wait()
+
     def _take_first_request(self) -> bytes:
         """The first request, which may have 4 MiB of metadata: no frame may keep it for as long as the stream lasts."""
         request, self._first_request = self._first_request, None
@@ -386,6 +413,7 @@ class Stream:
             # Not with the first response: if that is cancelled on its way, gRPC sends the metadata again beside the
             # status, which fails, and the client is never told that the stream has ended.
             await context.send_initial_metadata(())
+        await self._wait_for_snapshot()
         self._receive(self._take_first_request())
         if self._session.is_fresh:
             self._hub.note_start(self._connection)
@@ -415,6 +443,7 @@ class Stream:
 
     def _receive(self, data: bytes) -> None:
         self._must_be_admitted()
+        check_size(len(data), self._hub.given(self._connection.node.id) or EMPTY)
         request = self._kind.decoded(data, self._hub.names)
         if request.node_id not in {"", self._connection.node.id}:
             raise ProtocolViolation("node.id is another one than in the first request on the stream")

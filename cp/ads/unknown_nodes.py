@@ -14,13 +14,13 @@ class TooManyUnknownNodes(Exception):
 class UnknownNodes:
     def __init__(self, limit: int, is_known: Callable[[str], bool]) -> None:
         self._limit = limit
-        self._is_known = is_known
+        self.is_known = is_known
         self._streams: Counter[str] = Counter()  # node id -> how many streams of it count
 
     @contextmanager
     def counted(self, node_id: str) -> Iterator[None]:
         """Count a stream for as long as the block lasts, if its node is unknown. Raises `TooManyUnknownNodes`."""
-        if self._is_known(node_id):
+        if self.is_known(node_id):
             yield
             return
         self._check_limit()
@@ -37,7 +37,7 @@ class UnknownNodes:
         if self._streams.total() < self._limit:
             return
         # Nodes whose Dataplane was written since they came no longer count. This is found out only where it matters.
-        for node_id in [node_id for node_id in self._streams if self._is_known(node_id)]:
+        for node_id in [node_id for node_id in self._streams if self.is_known(node_id)]:
             del self._streams[node_id]
         if self._streams.total() >= self._limit:
             raise TooManyUnknownNodes(

@@ -8,7 +8,7 @@ import pytest
 
 from cp.ads.session.base import CLUSTER_USERS
 from cp.ads.session.delta import DeltaSession
-from cp.ads.session.messages import MOST_NAMES, DeltaRequest, ProtocolViolation, Response
+from cp.ads.session.messages import DeltaRequest, ProtocolViolation, Response
 from cp.ads.session.wire import encoded_delta
 from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, TYPES, PackedResource
 from cp.translate.snapshot import Snapshot, SnapshotPart
@@ -623,17 +623,24 @@ def test_what_a_client_says_it_has_counts_in_its_first_request_alone() -> None:
 # --- what it costs ---
 
 
-MANY = [f"cluster-{number}" for number in range(MOST_NAMES + 1)]
+MANY = [f"cluster-{number}" for number in range(101)]
 
 
+@pytest.fixture
+def _few_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cp.ads.session.messages.MOST_NAMES", len(MANY) - 1)
+
+
+@pytest.mark.usefixtures("_few_names")
 def test_requests_together_name_no_more_than_one_may() -> None:
     session = DeltaSession()
     session.receive(DeltaRequest(ENDPOINTS, names(*MANY[:-1])))
 
-    with pytest.raises(ProtocolViolation, match="the stream asks for 20001 endpoints: 20000 are the most"):
+    with pytest.raises(ProtocolViolation, match="the stream asks for 101 endpoints: 100 are the most"):
         session.receive(DeltaRequest(ENDPOINTS, names(MANY[-1])))
 
 
+@pytest.mark.usefixtures("_few_names")
 def test_names_that_a_client_gives_up_make_room_for_others() -> None:
     session = DeltaSession()
     session.receive(DeltaRequest(ENDPOINTS, names(*MANY[:-1])))
@@ -647,7 +654,7 @@ def test_the_names_of_a_stream_are_not_endlessly_long() -> None:
 
     for number in range(3):
         session.receive(DeltaRequest(ROUTES, names(str(number).rjust(1024 * 1024, "x"))))
-    with pytest.raises(ProtocolViolation, match=r"4 routes with names and versions of .* bytes: 4194304 are the most"):
+    with pytest.raises(ProtocolViolation, match=r"4 routes with unknown names and .* bytes: 4194304 are the most"):
         session.receive(DeltaRequest(ROUTES, names("3".rjust(1024 * 1024, "x"))))
 
 

@@ -26,8 +26,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from sys import getsizeof
-from typing import Final
 
 from cp.ads.session.channel import Channel
 from cp.ads.session.client_resources import WILDCARD_TYPES
@@ -41,14 +39,12 @@ from cp.ads.session.messages import (
     check_names,
 )
 from cp.ads.session.pending import ChannelUpdate
+from cp.ads.session.request_sizes import held_bytes
 from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, ROUTES, RUNTIME, SECRET, ResourceBatch
 from cp.translate.snapshot import EMPTY, NO_PART, Snapshot, SnapshotPart
 
 # What a session awaits if it is no response: requests for listeners and routes of a client that has connected again.
 CLUSTER_USERS = "listeners and routes"
-
-_PER_NAME: Final = 64
-"""Bytes of memory for each name in a set, beyond its text."""
 
 _USED_TYPES = (ROUTES, ENDPOINTS, SECRET)  # their resources are removed after all that used them
 
@@ -59,7 +55,7 @@ class SessionBase(ABC):
     """One stream, from requests and snapshots to responses. How an update becomes responses is up to the variant."""
 
     __slots__ = (
-        *("_channels", "_has_old_clusters", "_held_bytes", "_inherited_types", "_is_envoy", "_is_idle"),
+        *("_channels", "_given", "_has_old_clusters", "_held_bytes", "_inherited_types", "_is_envoy", "_is_idle"),
         *(
             "_is_target_sent",
             "_keeps_unknown",
@@ -79,8 +75,11 @@ class SessionBase(ABC):
         trusts_versions: bool = True,
         is_envoy: bool = False,
         keeps_unknown: bool = False,
+        given: Callable[[], Snapshot] = lambda: EMPTY,
     ) -> None:
         """`shared` returns an equal set that other streams hold; `trusts_versions`: the client has what it names.
+
+        `given` returns the snapshot that the client was given last, on any stream.
 
         Versions are not trusted if the client's last stream broke off while something was pending: it may have applied
         that or not, whatever version it names. `is_envoy` makes the exception of record 0099. `keeps_unknown`: clusters
@@ -97,6 +96,7 @@ class SessionBase(ABC):
         self._inherited_types: set[str] = set()
         self._is_idle = False  # nothing is to be sent, whatever is ACKed
         self._shared = shared
+        self._given = given
         self._trusts_versions = trusts_versions
         self._held_bytes: dict[str, int] = {}  # by type
         self._is_envoy = is_envoy
@@ -196,7 +196,7 @@ class SessionBase(ABC):
 
     @property
     def held_bytes(self) -> int:
-        """The memory that names and versions of the client take, about."""
+        """The memory that names and versions of the client take, about, without what it is given."""
         return sum(self._held_bytes.values())
 
     @property
@@ -351,8 +351,7 @@ class SessionBase(ABC):
     def _measure(self, channel: Channel) -> None:
         """Note the memory that a channel takes by what the client names. Raises `TooManyNames` if it is too much."""
         names, versions = channel.subscription.names, channel.subscription.initial_versions
-        size = sum(map(getsizeof, names)) + _PER_NAME * len(names)
-        size += sum(map(getsizeof, (*versions, *versions.values()))) + _PER_NAME * len(versions)
+        size = held_bytes(channel.type_url, names, versions, self._given())
         self._held_bytes[channel.type_url] = size
         check_names(channel.type_url, len(names), size)
 

@@ -14,13 +14,13 @@ from cp.translate.packing import SHORT, PackedResource, ResourceBatch
 
 WILDCARD = "*"
 
-MOST_NAMES: Final = 20_000
-"""Of one type, in one request and on one stream: a client that connects again asks for all of them in one. It takes
-some milliseconds to read so many, in which all other streams wait."""
-
+MOST_NAMES: Final = 50_000
+"""Of one type, in one request and on one stream: a client that reconnects requests all of them in one. It takes some
+milliseconds to read so many, in which all other streams wait."""
 
 MOST_BYTES: Final = 4 * 1024 * 1024
-"""Of memory for the names of one type on one stream: some 200 for each of the most."""
+"""Of memory for the names of one type on one stream, without those that the client is sent: some 200 for each of
+20,000."""
 
 MOST_CHARACTERS: Final = 1024
 """Of a version, a nonce or a name that is to be compared with one of ours. Ours are shorter."""
@@ -40,7 +40,7 @@ def check_names(type_url: str, count: int, size: int = 0) -> None:
     if count > MOST_NAMES:
         raise TooManyNames(f"{asked}: {MOST_NAMES} are the most")
     if size > MOST_BYTES:
-        raise TooManyNames(f"{asked} with names and versions of {size} bytes: {MOST_BYTES} are the most")
+        raise TooManyNames(f"{asked} with unknown names and versions of {size} bytes: {MOST_BYTES} are the most")
 
 
 @dataclass(frozen=True, slots=True)
