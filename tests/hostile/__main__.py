@@ -16,18 +16,21 @@ _MIB = 1024 * 1024
 def report(observation: Observation) -> str:
     """What was seen, as text."""
     before, after = observation.history
+    quiet = observation.quiet or observation
     idle, most = observation.idle / _MIB, max(observation.memory) / _MIB
     kept = f"{len(before)} writes before, {len(set(before) & set(after))} of them after"
+    busy, busy_attacker = observation.caused, observation.busy_attacker
+    ratio = f"{busy / busy_attacker:.2f} times" if busy_attacker else "no time"
     lines = [
         f"tries: {dict(observation.tries)}",
         f"memory: {idle:.0f} MiB idle, at most {most:.0f} MiB ({observation.growth:.2f} times)",
-        f"processor: {observation.busy:.1f} s, and {observation.busy_attacker:.1f} s of the attacker",
+        f"processor: {busy:.1f} s for the attack, and {busy_attacker:.1f} s of the attacker ({ratio})",
         *(
-            f"{name}: {_milliseconds(values)}"
-            for name, values in (
-                ("/ready", observation.health),
-                ("the API", observation.requests),
-                ("delivery in another mesh", observation.deliveries),
+            f"{name}: {_milliseconds(values)}; without the attack {_milliseconds(quiet_values)}"
+            for name, values, quiet_values in (
+                ("/ready", observation.health, quiet.health),
+                ("the API", observation.requests, quiet.requests),
+                ("delivery in another mesh", observation.deliveries, quiet.deliveries),
             )
         ),
         f"history of people: {kept}; a rollback to the first is answered with {observation.rollback}",

@@ -78,9 +78,9 @@ class Attacker:
     def long_name(self, size: int) -> str:
         return f"{self.chance.randrange(10**9)}".ljust(size, "x")
 
-    def sotw(self, type_url: str, *names: str, **fields: Any) -> bytes:
-        request = DiscoveryRequest(type_url=type_url, resource_names=names, **fields)
-        request.node.id = self.target.node
+    def sotw(self, type_url: str, *names: str, node: str = "") -> bytes:
+        request = DiscoveryRequest(type_url=type_url, resource_names=names)
+        request.node.id = node or self.target.node
         return request.SerializeToString()
 
     def delta(self, type_url: str, *names: str, **fields: Any) -> bytes:
@@ -90,19 +90,34 @@ class Attacker:
 
     async def stream(self, method: str, requests: Callable[[], list[bytes]], *, reads: bool = True) -> None:
         """Hold one stream after the other, each on a connection of its own."""
-        authority = grpc.ssl_channel_credentials(self.target.authority.encode())
         while True:
-            options = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_send_message_length", -1)]
-            async with grpc.aio.secure_channel(self.target.ads, authority, options) as channel:
-                with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
-                    await self._hold(channel, method, requests, reads=reads)
+            async with self.channel() as channel:
+                await self.hold(channel, method, requests, reads=reads)
             await asyncio.sleep(_PAUSE)
 
+    def channel(self) -> grpc.aio.Channel:
+        authority = grpc.ssl_channel_credentials(self.target.authority.encode())
+        options = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_send_message_length", -1)]
+        return grpc.aio.secure_channel(self.target.ads, authority, options)
+
+    async def hold(
+        self,
+        channel: grpc.aio.Channel,
+        method: str,
+        requests: Callable[[], list[bytes]],
+        *,
+        reads: bool = True,
+        token: str = "",
+    ) -> None:
+        """Hold one stream until it ends."""
+        with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            await self._hold(channel, method, requests, reads=reads, token=token or self.target.token)
+
     async def _hold(
-        self, channel: grpc.aio.Channel, method: str, requests: Callable[[], list[bytes]], *, reads: bool
+        self, channel: grpc.aio.Channel, method: str, requests: Callable[[], list[bytes]], *, reads: bool, token: str
     ) -> None:
         opened: Any = channel.stream_stream(f"/{SERVICE}/{method}")
-        call: Any = opened(metadata=grpc.aio.Metadata(("authorization", self.target.token)))
+        call: Any = opened(metadata=grpc.aio.Metadata(("authorization", token)))
         self.tries["streams"] += 1
         for request in requests():
             await call.write(request)
@@ -131,6 +146,20 @@ async def name_floods(attacker: Attacker) -> None:
         for names in (long_names, many_names):
             for method, write in ((DELTA, attacker.delta), (SOTW, attacker.sotw)) * 2:
                 group.create_task(attacker.stream(method, partial(names, write)))
+
+
+async def large_requests(attacker: Attacker) -> None:
+    """Requests as large as gRPC receives them, the first of a stream and later ones."""
+
+    def requests(begins: int, versions: Mapping[str, str]) -> list[bytes]:
+        small = [attacker.delta(CLUSTER)] * begins
+        large = (attacker.delta(type_url, initial_resource_versions=versions) for type_url in TYPES)
+        return [*small, *large]
+
+    versions = {f"{number:0100}": "v" * 40 for number in range(34_000)}
+    async with asyncio.TaskGroup() as group:
+        for begins in (0, 1) * 4:
+            group.create_task(attacker.stream(DELTA, partial(requests, begins, versions)))
 
 
 async def version_floods(attacker: Attacker) -> None:
@@ -174,6 +203,40 @@ async def error_floods(attacker: Attacker) -> None:
         return asked
 
     await attacker.stream(DELTA, requests)
+
+
+async def reconnections(attacker: Attacker) -> None:
+    """Streams for another Dataplane, each on a connection of its own, which are turned away."""
+    async with asyncio.TaskGroup() as group:
+        for _ in range(_STREAMS):
+            group.create_task(attacker.stream(SOTW, lambda: [attacker.sotw(CLUSTER, node="default.other")]))
+
+
+async def retries(attacker: Attacker) -> None:
+    """The same on connections that are kept."""
+    await _retry(attacker, attacker.target.token, [attacker.sotw(CLUSTER, node="default.other")])
+
+
+async def anonymous_retries(attacker: Attacker) -> None:
+    """Streams with a token that is none, on connections that are kept."""
+    await _retry(attacker, "none", [attacker.sotw(CLUSTER)])
+
+
+async def oversized_requests(attacker: Attacker) -> None:
+    """First requests that are larger than gRPC receives, on connections that are kept."""
+    await _retry(attacker, attacker.target.token, [attacker.sotw(CLUSTER, "x" * 9 * _MIB)])
+
+
+async def _retry(attacker: Attacker, token: str, requests: list[bytes]) -> None:
+    async def again_and_again() -> None:
+        async with attacker.channel() as channel:
+            while True:
+                await attacker.hold(channel, SOTW, lambda: requests, token=token)
+                await asyncio.sleep(_PAUSE)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(_STREAMS):
+            group.create_task(again_and_again())
 
 
 async def registrations(attacker: Attacker) -> None:
@@ -285,8 +348,9 @@ async def slow_requests(attacker: Attacker) -> None:
 ATTACKS: Final[Mapping[str, Attack]] = {
     attack.__name__: attack
     for attack in (
-        *(name_floods, version_floods, many_streams, slow_readers, error_floods, registrations, removals),
-        *(bootstraps, links, long_polls, bad_bodies, slow_requests),
+        *(name_floods, large_requests, version_floods, many_streams, slow_readers, error_floods),
+        *(reconnections, retries, anonymous_retries, oversized_requests),
+        *(registrations, removals, bootstraps, links, long_polls, bad_bodies, slow_requests),
     )
 }
 

@@ -33,12 +33,20 @@ PEOPLE: Final = 20
 _EVERY: Final = 0.05
 
 
+_EDITS: Final = 0.1
+"""Seconds between the writes in another mesh."""
+
+
 @dataclass(slots=True)
 class Observation:
     """What others notice of an attack."""
 
     idle: int
     """Bytes of memory before it."""
+
+    seconds: float = 0.0
+    quiet: Observation | None = None
+    """The same without an attack, in the same run: times depend on the machine."""
 
     memory: list[int] = field(default_factory=list)
     health: list[float] = field(default_factory=list)
@@ -62,6 +70,12 @@ class Observation:
     @property
     def growth(self) -> float:
         return max(self.memory) / self.idle
+
+    @property
+    def caused(self) -> float:
+        """Seconds of processor time of the control plane that the attack caused."""
+        assert self.quiet is not None
+        return self.busy - self.quiet.busy / self.quiet.seconds * self.seconds
 
     def met(self, limit: str) -> float:
         return self.metrics.get(sample(limit), 0.0)
@@ -99,7 +113,7 @@ class Campaign:
 
     def __init__(self, folder: Path, **settings: str) -> None:
         store = f"sqlite:///{folder / 'koguma.db'}"
-        self._folder = folder
+        self._folder, self._idle = folder, threading.Event()
         self.control_plane = ControlPlane(folder, store, **{"KOGUMA_LOG_LEVEL": "warning", **SETTINGS, **settings})
 
     def run(self, seconds: float, names: Sequence[str] = ()) -> Observation:
@@ -110,13 +124,15 @@ class Campaign:
                 for _ in range(20):
                     delivered(self._edit())
                 observation = Observation(resident(process.pid))
-                before, began = self._history(), _busy(process)
+                observation.quiet = self._observe_quiet(seconds / 4, process, delivered)
+                before, began, since = self._history(), _busy(process), time.monotonic()
                 with self._watched(observation, process), self.attacker(target, seconds, names) as attacker:
                     while attacker.code is None:
                         observation.deliveries.append(delivered(self._edit()))
+                        self._idle.wait(_EDITS)
                         with suppress(psutil.Error):
                             observation.busy_attacker = _busy(psutil.Process(attacker.pid))
-                observation.busy = _busy(process) - began
+                observation.busy, observation.seconds = _busy(process) - began, time.monotonic() - since
                 self._conclude(observation, before)
         return observation
 
@@ -133,6 +149,16 @@ class Campaign:
                 return Target(address, control_plane.api.url, authority, token("default", name, 1), "default", name)
 
             yield target
+
+    def _observe_quiet(self, seconds: float, process: psutil.Process, delivered: Callable[[int], float]) -> Observation:
+        quiet = Observation(resident(process.pid), seconds=seconds)
+        began, until = _busy(process), time.monotonic() + seconds
+        with self._watched(quiet, process):
+            while time.monotonic() < until:
+                quiet.deliveries.append(delivered(self._edit()))
+                self._idle.wait(_EDITS)
+        quiet.busy = _busy(process) - began
+        return quiet
 
     def _conclude(self, observation: Observation, before: Sequence[int]) -> None:
         observation.history = before, self._history()
