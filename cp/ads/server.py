@@ -24,6 +24,7 @@ from cp.listening import reason_not_bound
 
 SERVICE = "envoy.service.discovery.v3.AggregatedDiscoveryService"
 _MIB = 1024 * 1024
+_MOST_PENDING = 5_000  # streams; beyond it gRPC ends some at random, and all beyond twice as many
 _LARGEST_METADATA = 20 * 1024  # a token has 16 KiB at the most; beyond 8 gRPC would otherwise refuse some at random
 
 
@@ -64,9 +65,10 @@ class ServerOptions:
 
 def channel_arguments(options: ServerOptions) -> tuple[tuple[str, int], ...]:
     return (
-        # When a thousand proxies reconnect at once gRPC otherwise cancels some at random (grpc/grpc#34782).
-        ("grpc.server.max_pending_requests", 100_000),
-        ("grpc.server.max_pending_requests_hard_limit", 100_000),
+        # When a thousand proxies reconnect at once gRPC otherwise cancels some at random (grpc/grpc#34782). Each takes
+        # some 20 KiB until it is looked at, also if its client has reset it meanwhile.
+        ("grpc.server.max_pending_requests", _MOST_PENDING),
+        ("grpc.server.max_pending_requests_hard_limit", 2 * _MOST_PENDING),
         # Otherwise whoever connects and says nothing has a file descriptor for two minutes.
         ("grpc.server_handshake_timeout_ms", int(options.handshake * 1000)),
         # Otherwise a second server on the same port starts, and silently takes half of the proxies.

@@ -279,6 +279,10 @@ class Stream:
                         counted.close()  # it has asked, so it is silent no longer
                     await self._rounds.turn()
                     return await self._admitted_node(token, claims, self._first_request)
+        except asyncio.CancelledError:  # the client has reset the stream
+            if self._first_request is None and not self._is_ending:
+                self._note_no_request(peer)
+            raise
         except TimeoutError:
             reason = f"there was no first request within {self._seconds_to_ask:g} s"
             raise SilentClient(f"{reason}, or too many newer streams wait for theirs too") from None

@@ -80,6 +80,15 @@ def test_a_first_request_beyond_the_limit_is_counted_and_logged(capsys: pytest.C
     assert "peer=ipv4:127.0.0.1:" in out
 
 
+def test_a_stream_that_is_reset_before_its_request_is_counted() -> None:
+    async def scene(hub: Hub, server: AdsServer) -> None:
+        async with Proxy(server.port):
+            await eventually_on_loop(lambda: bool(server._streams))
+        await eventually_on_loop(lambda: refused(hub, NO_REQUEST) == 1)
+
+    play(scene)
+
+
 def test_request_limit_fits_what_a_large_mesh_names() -> None:
     size = len(reconnect(ENDPOINTS))
     assert MOST_UNEXPECTED < size < ServerOptions().request_limit

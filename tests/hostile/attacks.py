@@ -100,6 +100,18 @@ class Attacker:
         options = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_send_message_length", -1)]
         return grpc.aio.secure_channel(self.target.ads, authority, options)
 
+    async def reset(self, channel: grpc.aio.Channel, request: bytes) -> None:
+        """Open a stream, and leave as soon as the request is sent."""
+        with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            call = self._opened(channel, SOTW, self.target.token)
+            await call.write(request)
+            call.cancel()
+
+    def _opened(self, channel: grpc.aio.Channel, method: str, token: str) -> Any:
+        opened: Any = channel.stream_stream(f"/{SERVICE}/{method}")
+        self.tries["streams"] += 1
+        return opened(metadata=grpc.aio.Metadata(("authorization", token)))
+
     async def hold(
         self,
         channel: grpc.aio.Channel,
@@ -116,9 +128,7 @@ class Attacker:
     async def _hold(
         self, channel: grpc.aio.Channel, method: str, requests: Callable[[], list[bytes]], *, reads: bool, token: str
     ) -> None:
-        opened: Any = channel.stream_stream(f"/{SERVICE}/{method}")
-        call: Any = opened(metadata=grpc.aio.Metadata(("authorization", token)))
-        self.tries["streams"] += 1
+        call = self._opened(channel, method, token)
         for request in requests():
             await call.write(request)
             self.tries["requests on streams"] += 1
@@ -239,6 +249,34 @@ async def _retry(attacker: Attacker, token: str, requests: list[bytes]) -> None:
             group.create_task(again_and_again())
 
 
+async def resets(attacker: Attacker) -> None:
+    """Streams that are reset as soon as they have sent a request, on connections that are kept."""
+    request = attacker.sotw(CLUSTER, node="default.other")
+
+    async def again_and_again() -> None:
+        async with attacker.channel() as channel:
+            while True:
+                await attacker.reset(channel, request)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(_STREAMS):
+            group.create_task(again_and_again())
+
+
+async def hang_ups(attacker: Attacker) -> None:
+    """The same, each on a connection of its own."""
+    request = attacker.sotw(CLUSTER, node="default.other")
+
+    async def again_and_again() -> None:
+        while True:
+            async with attacker.channel() as channel:
+                await attacker.reset(channel, request)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(_STREAMS):
+            group.create_task(again_and_again())
+
+
 async def registrations(attacker: Attacker) -> None:
     """Dataplanes of 60 and of 200 KB, each different from the one before."""
 
@@ -349,7 +387,7 @@ ATTACKS: Final[Mapping[str, Attack]] = {
     attack.__name__: attack
     for attack in (
         *(name_floods, large_requests, version_floods, many_streams, slow_readers, error_floods),
-        *(reconnections, retries, anonymous_retries, oversized_requests),
+        *(reconnections, retries, anonymous_retries, oversized_requests, resets, hang_ups),
         *(registrations, removals, bootstraps, links, long_polls, bad_bodies, slow_requests),
     )
 }
