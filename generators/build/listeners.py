@@ -28,9 +28,7 @@ def outbound_listener(outbound: Outbound) -> ListenerDraft:
     """The listener at the local address of a destination."""
     name = names.outbound_listener(outbound.address, outbound.port)
     draft = ListenerDraft(outbound, Listener(name=name, traffic_direction=TrafficDirection.OUTBOUND))
-    set_address(draft.listener.address, outbound.address, outbound.port)
-    if not outbound.is_bound:
-        draft.listener.bind_to_port.value = False
+    _set_address(draft.listener, outbound)
     if outbound.protocol.is_http:
         table = _http(draft, outbound.name, outbound.service, outbound.routes)
         if outbound.sidecar.tags:
@@ -44,9 +42,7 @@ def inbound_listener(inbound: Inbound) -> ListenerDraft:
     """The listener at which callers reach the workload."""
     name = names.inbound_listener(inbound.address, inbound.port)
     draft = ListenerDraft(inbound, Listener(name=name, traffic_direction=TrafficDirection.INBOUND))
-    set_address(draft.listener.address, inbound.address, inbound.port)
-    if not inbound.is_bound:
-        draft.listener.bind_to_port.value = False
+    _set_address(draft.listener, inbound)
     to_workload = _to_workload(inbound)
     if inbound.protocol.is_http:
         table = names.inbound_routes(inbound.address, inbound.port)
@@ -56,6 +52,19 @@ def inbound_listener(inbound: Inbound) -> ListenerDraft:
     if inbound.tls is not None:
         _over_tls(draft, inbound.tls)
     return draft
+
+
+def _set_address(listener: Listener, site: Inbound | Outbound) -> None:
+    """Set the address of a listener, and whether it binds to it.
+
+    Envoy gives a listener the sockets of its predecessor if both have the same socket options, even where the
+    predecessor has no socket: the new one then does not listen, or Envoy crashes. So the options differ if the binding
+    does.
+    """
+    set_address(listener.address, site.address, site.port)
+    if not site.is_bound:
+        listener.bind_to_port.value = False
+        listener.freebind.value = True
 
 
 def beside_tls(inbound: Inbound) -> ListenerDraft:
