@@ -52,7 +52,8 @@ class Witness:
         shown = self._serving.publish(_PROXY, *resources)
 
         def settled() -> bool:
-            """It has said something to all of this, and not only to what it was shown before."""
+            """Return whether Envoy has answered all of this, and not only what it was shown before."""
+            self._envoy.process.check()
             session = self._serving.seat(_PROXY).session
             return session.is_at(shown) or session.has_answered_all(shown)
 
