@@ -29,13 +29,36 @@ spec:
   to: [{targetRef: {kind: MeshHTTPRoute, name: shop}, default: {http: {requestTimeout: 3s}}}]
 """
 
+RETRIES = """\
+type: Mesh
+name: default
+---
+type: Dataplane
+mesh: default
+name: web-1
+networking:
+  address: 127.0.0.1
+  inbound: [{port: 8080, tags: {kuma.io/service: web}}]
+  outbound: [{port: 10080, backendRef: {kind: MeshService, name: shop, port: 80}}]
+---
+type: MeshService
+mesh: default
+name: shop
+spec: {ports: [{port: 80, appProtocol: http}]}
+---
+type: MeshRetry
+mesh: default
+name: r
+spec: {to: [{targetRef: {kind: Mesh}, default: {http: {perTryTimeout: 7s}}}]}
+"""
+
 
 def values_of(compiler: Compiler, world: World, proxy: Resource) -> ProxyValues:
     return ProxyValues(compiler, policies(), world, proxy)
 
 
 def acting(values: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Those with an effect, without the notes and the fields that nobody set: both depend on the call."""
+    """Those with an effect, without the notes and what Envoy does by itself: both depend on the call."""
     return [value | {"note": ""} for value in values if value["at"] and value["said"]["level"] != ENVOY]
 
 
@@ -92,3 +115,15 @@ def test_an_outbound_that_is_not_there_is_answered_with_those_that_are() -> None
 
     with pytest.raises(AmbiguousCall, match=r"has no outbound `127\.0\.0\.1:1`; there is none"):
         values_of(Compiler(policies()), world, dataplane(world, "edge")).outbound("127.0.0.1:1")
+
+
+def test_a_route_has_the_conditions_of_retries_that_no_policy_sets() -> None:
+    world = world_of(RETRIES)
+    values = values_of(Compiler(policies()), world, dataplane(world, "web-1")).outbound("127.0.0.1:10080")
+
+    (route,) = values["routes"]
+    retried = {value["path"]: value["said"] for value in route["values"] if value["policy"] == "MeshRetry"}
+    assert retried["http.perTryTimeout"]["value"] == "7s"
+    assert retried["http.retryOn"]["value"] == ["gateway-error", "connect-failure", "refused-stream"]
+    assert retried["http.retryOn"]["level"] == "built-in"
+    assert "http.numRetries" not in retried  # it is what Envoy does by itself

@@ -12,10 +12,11 @@ from typing import Any, Final
 
 from cp.insight.explain import effects
 from cp.insight.explain.gateways import confs_of_clients, confs_of_part
-from cp.insight.explain.model import ExplainedOutbound, ExplainedRow, FieldValue, shown
+from cp.insight.explain.model import BUILT_IN, ExplainedOutbound, ExplainedRow, FieldValue, shown
 from cp.insight.explain.outbounds import destination_label, explained_outbound
 from cp.insight.explain.query import AmbiguousCall
 from cp.insight.explain.rows import explained_rows, route_indexes
+from cp.insight.explain.unset import uncovered, unset
 from cp.insight.explain.values import (
     INBOUND,
     AppliedConf,
@@ -29,14 +30,23 @@ from cp.insight.explain.values import (
     with_references_resolved,
 )
 from cp.insight.gateways import GatewayPart, gateway_parts
-from cp.insight.simulate import Call, NoListener, Outcome, UnsimulatedFeature, simulate
+from cp.insight.simulate import (
+    Call,
+    ForwardedCall,
+    NoListener,
+    Outcome,
+    RetryRule,
+    UnsimulatedFeature,
+    retries_by_row,
+    simulate,
+)
 from cp.insight.whole import ServedRow
 from cp.model.names import Key
 from cp.policies import Policies
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.translate.compiler import Compiler
-from cp.translate.effective import rules_of
+from cp.translate.effective import has_hook, rules_of
 from cp.translate.fragments import Fragment
 from cp.translate.inbound import InboundResult
 from cp.translate.outbound import OutboundResult
@@ -158,7 +168,7 @@ class ProxyValues:
             port=inbound.port,
             service=inbound.service,
             protocol=inbound.protocol.value,
-            values=self._values(confs, (), inbound.protocol),
+            values=(*self._values(confs, (), inbound.protocol), *removed_values(confs)),
             clients=tuple(self._clients(result)),
             resources=_names((result.fragment,)),
         )
@@ -174,7 +184,9 @@ class ProxyValues:
                 yield ValuesOfClients(match, tuple(acting_values(confs)))
 
     def _values_of(self, result: OutboundResult) -> ValuesOfOutbound:
-        rows = [(row, self._route_of(result, index)) for row, index in self._rows(result)]
+        outcome = self._outcome(result)
+        rows = [(row, self._route_of(result, index)) for row, index in self._rows(result, outcome)]
+        retries = retries_by_row(self._proxy.snapshot, outcome)
         shown = rows[:_MOST_ROUTES]
         clusters = dict.fromkeys(split.cluster for _, route in shown if route is not None for split in route.splits)
         backends = {cluster_of(key): backend for key, backend in self._proxy.proxy_class.backends.items()}
@@ -192,7 +204,8 @@ class ProxyValues:
         return ValuesOfOutbound(
             outbound=explained_outbound(self._world, result),
             routes=tuple(
-                ValuesOfRoute(row, self._of_route(result, route, row.index, cluster_confs)) for row, route in shown
+                ValuesOfRoute(row, self._of_route(result, route, row.index, cluster_confs, retries.get(row.index)))
+                for row, route in shown
             ),
             more_routes=len(rows) - len(shown),
             backends=tuple(
@@ -204,9 +217,8 @@ class ProxyValues:
             resources=_names((result.fragment, *(part for backend in reached.values() for part in backend.fragments))),
         )
 
-    def _rows(self, result: OutboundResult) -> Iterator[tuple[ExplainedRow, int | None]]:
+    def _rows(self, result: OutboundResult, outcome: Outcome) -> Iterator[tuple[ExplainedRow, int | None]]:
         """The rows as they are served, each with the index of its route; None for one that a patch wrote."""
-        outcome = self._outcome(result)
         rows = explained_rows(self._world, rules_of(self._world, self._proxy.dataplane), result, outcome)
         if not result.outbound.protocol.is_http:
             yield from ((row, 0) for row in rows)
@@ -228,20 +240,33 @@ class ProxyValues:
         return None if index is None else result.outbound.routes[index]
 
     def _of_route(
-        self, result: OutboundResult, route: Route | None, index: int, cluster_confs: Sequence[AppliedConf]
+        self,
+        result: OutboundResult,
+        route: Route | None,
+        row: int,
+        cluster_confs: Sequence[AppliedConf],
+        retries: RetryRule | None,
     ) -> tuple[FieldValue, ...]:
         if route is None:
             return ()
-        served = ServedRow(result.outbound.service, index)
+        served = ServedRow(result.outbound.service, row)
         confs = confs_of_request(self._policies, self._world, self._mesh, result, route, served=served)
-        return self._values(confs, cluster_confs, result.outbound.protocol)
+        protocol = result.outbound.protocol
+        values = self._values(confs, cluster_confs, protocol)
+        if any(has_hook(conf.policy, "finish") for conf in (*confs, *cluster_confs)):  # it may set any field
+            return (*values, *removed_values(confs))
+        forward = ForwardedCall((), retry=retries)
+        unset_values = unset(self._policies, values, forward, protocol)
+        built_in = (value for value in unset_values if value.winner.level == BUILT_IN)
+        return (*values, *uncovered(removed_values(confs), built_in))
 
     @staticmethod
     def _values(
         confs: Sequence[AppliedConf], cluster_confs: Sequence[AppliedConf], protocol: Protocol
     ) -> tuple[FieldValue, ...]:
+        """The values that the confs set."""
         idle = idle_values(confs, cluster_confs, lambda conf, path: unheard(conf, path, protocol))
-        return (*acting_values(confs), *idle, *removed_values(confs))
+        return (*acting_values(confs), *idle)
 
     def _listeners(self) -> Iterator[ValuesOfListener]:
         gateway = self._proxy.proxy_class.gateway

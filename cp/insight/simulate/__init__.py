@@ -15,4 +15,5 @@ from cp.insight.simulate.outcome import RowTrial as RowTrial
 from cp.insight.simulate.outcome import TrafficShare as TrafficShare
 from cp.insight.simulate.request import Call as Call
 from cp.insight.simulate.served import NoListener as NoListener
+from cp.insight.simulate.simulation import retries_by_row as retries_by_row
 from cp.insight.simulate.simulation import simulate as simulate

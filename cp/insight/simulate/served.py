@@ -44,7 +44,9 @@ class ServedResources:
     def table(self, manager: HttpConnectionManager) -> RouteConfiguration:
         if manager.HasField("route_config"):
             return manager.route_config
-        name = manager.rds.route_config_name
+        return self.named_table(manager.rds.route_config_name)
+
+    def named_table(self, name: str) -> RouteConfiguration:
         packed = self._snapshot.get(ROUTES, name)
         return RouteConfiguration(name=name) if packed is None else _decoded(packed, RouteConfiguration())
 

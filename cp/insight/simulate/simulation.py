@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from envoy.config.core.v3.protocol_pb2 import HttpProtocolOptions
-from envoy.config.route.v3.route_components_pb2 import RedirectAction, RouteAction
+from envoy.config.route.v3.route_components_pb2 import RedirectAction, RouteAction, VirtualHost
 from envoy.extensions.filters.network.http_connection_manager.v3.http_connection_manager_pb2 import (
     HttpConnectionManager,
 )
@@ -24,7 +24,7 @@ from cp.insight.simulate.virtual_hosts import virtual_host_of
 from cp.model.duration import Duration
 
 if TYPE_CHECKING:
-    from envoy.config.route.v3.route_components_pb2 import RetryPolicy, Route, VirtualHost
+    from envoy.config.route.v3.route_components_pb2 import RetryPolicy, Route
     from envoy.extensions.filters.network.tcp_proxy.v3.tcp_proxy_pb2 import TcpProxy
 
     from cp.translate.snapshot import Snapshot
@@ -78,6 +78,14 @@ def simulate(snapshot: Snapshot, call: Call) -> Outcome:
     return _http_outcome(served, listener.name, last_filter, call)
 
 
+def retries_by_row(snapshot: Snapshot, outcome: Outcome) -> Mapping[int, RetryRule]:
+    """Return when requests are retried, by the index of the row that takes them, for the virtual host of a call."""
+    hosts = ServedResources(snapshot).named_table(outcome.table).virtual_hosts
+    host = next((host for host in hosts if host.name == outcome.virtual_host), VirtualHost())
+    rows = enumerate(_with_retries(row, host) for row in host.routes)
+    return {index: _retry(row.route.retry_policy) for index, row in rows if row.route.HasField("retry_policy")}
+
+
 def _http_outcome(served: ServedResources, listener: str, manager: HttpConnectionManager, call: Call) -> Outcome:
     _check_simulated(listener, manager, call)
     table = served.table(manager)
@@ -95,7 +103,9 @@ def _http_outcome(served: ServedResources, listener: str, manager: HttpConnectio
     if host is None:
         return replace(outcome, reply=DirectReply(_NOT_FOUND, f"no virtual host is for `{request.authority}`"))
     rows = tuple(RowTrial(index, row.name, conditions(row.match, request)) for index, row in enumerate(host.routes))
-    forward, reply = _row_outcome(served, manager, _with_retries(_taken_row(host, rows), host), request)
+    taken_row = _taken_row(host, rows)
+    row = None if taken_row is None else _with_retries(taken_row, host)
+    forward, reply = _row_outcome(served, manager, row, request)
     return replace(outcome, virtual_host=host.name, rows=rows, forward=forward, reply=reply)
 
 
@@ -137,10 +147,10 @@ def _taken_row(host: VirtualHost, rows: Iterable[RowTrial]) -> Route | None:
     return host.routes[trial.index]
 
 
-def _with_retries(row: Route | None, host: VirtualHost) -> Route | None:
-    """A row that does not say when requests are tried again does what its virtual host says."""
-    is_silent = row is not None and row.WhichOneof("action") == "route" and not row.route.HasField("retry_policy")
-    if row is not None and is_silent and host.HasField("retry_policy"):
+def _with_retries(row: Route, host: VirtualHost) -> Route:
+    """Write the retry policy of its virtual host into a row that forwards and has none."""
+    is_silent = row.WhichOneof("action") == "route" and not row.route.HasField("retry_policy")
+    if is_silent and host.HasField("retry_policy"):
         row.route.retry_policy.CopyFrom(host.retry_policy)
     return row
 
