@@ -6,6 +6,7 @@ is cached under its inputs.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
@@ -299,6 +300,11 @@ class Route:
 
     is_every: bool = False
     """Whether it stands for each row with a name that ends like its own, and that has no conf for itself."""
+
+    @property
+    def mirrors(self) -> Iterator[Mirror]:
+        """The copies of its requests that go elsewhere."""
+        return (route_filter for route_filter in self.filters if isinstance(route_filter, Mirror))
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,6 +131,41 @@ def test_the_edges_of_a_mesh_with_legacy_policies_are_what_each_proxy_is_served(
     judge(mesh)
 
 
+COPIED = """\
+type: MeshService
+mesh: default
+name: audit
+spec:
+  ports: [{port: 80, appProtocol: http}]
+---
+type: MeshHTTPRoute
+mesh: default
+name: copied
+spec:
+  to:
+    - targetRef: {kind: MeshService, name: cart}
+      rules:
+        - matches: [{path: {type: Exact, value: /copied}}]
+          default:
+            filters:
+              - type: RequestMirror
+                requestMirror: {percentage: 20, backendRef: {kind: MeshService, name: audit, port: 80, WEIGHT}}
+"""
+
+
+@pytest.mark.parametrize("weight", ["", "weight: 0"])  # which has no meaning for copies
+def test_a_route_has_the_services_that_receive_copies(weight: str) -> None:
+    graph = graph_of(dataplane("web-1", "web", "cart"), more=COPIED.replace("WEIGHT", weight))
+
+    (group,) = [group for group in graph.groups if group.calls]
+    (call,) = group.calls
+    (route,) = [route for route in call.routes if route.copies]
+    assert [(copy.point, copy.section, copy.percentage) for copy in route.copies] == [
+        (GraphPoint("MeshService", "audit"), "80", 20.0)
+    ]
+    assert {copy.cluster for copy in route.copies} < set(call.clusters)
+
+
 def test_a_route_has_the_shares_of_its_backends_and_why_it_answers_with_an_error() -> None:
     graph = graph_of(
         dataplane("web-1", "web", "cart"), dataplane("cart-1", "cart"), dataplane("cart-next-1", "cart-next")

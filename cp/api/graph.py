@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from starlette.requests import Request
@@ -169,18 +169,26 @@ def _listed_routes(routes: Sequence[GraphRoute]) -> list[GraphRoute]:
 def _outcomes(route: GraphRoute) -> set[_Outcome]:
     total = sum(split.weight for split in route.splits)
     shares = {(split.point, split.section, split.weight / total if total else 0.0) for split in route.splits}
-    return {*shares, (None, route.reason, 0.0)} if route.reason else shares
+    copies = {(copy.point, f"copies to {copy.section}", copy.percentage) for copy in route.copies}
+    return {*shares, *copies, *([(None, route.reason, 0.0)] if route.reason else ())}
 
 
 def _route(route: GraphRoute, numbers: _Numbers, requests: Requests | None) -> dict[str, Any]:
-    splits: Iterable[dict[str, Any]] = (
-        {
-            "to": None if split.point is None else numbers[split.point],
-            "section": split.section,
-            "weight": split.weight,
-            **({} if requests is None else {"requests": requests.get(split.cluster, 0)}),
-        }
-        for split in route.splits
-    )
+    def of_cluster(to: GraphPoint | None, section: str, cluster: str) -> dict[str, Any]:
+        counted = {} if requests is None else {"requests": requests.get(cluster, 0)}
+        return {"to": None if to is None else numbers[to], "section": section, **counted}
+
+    splits = [
+        {**of_cluster(split.point, split.section, split.cluster), "weight": split.weight} for split in route.splits
+    ]
+    copies = [
+        {**of_cluster(copy.point, copy.section, copy.cluster), "percentage": copy.percentage} for copy in route.copies
+    ]
     reason = {"reason": route.reason} if route.reason else {}
-    return {"owner": route.owner, "path": route.path, "splits": list(splits), **reason}
+    return {
+        "owner": route.owner,
+        "path": route.path,
+        "splits": splits,
+        **({"copies": copies} if copies else {}),
+        **reason,
+    }

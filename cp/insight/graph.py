@@ -58,6 +58,17 @@ class GraphSplit:
 
 
 @dataclass(frozen=True, slots=True)
+class GraphCopy:
+    """A service that receives copies of the requests by one route."""
+
+    point: GraphPoint
+    section: str
+    percentage: float
+    cluster: str
+    """That of Envoy by which it is called."""
+
+
+@dataclass(frozen=True, slots=True)
 class GraphRoute:
     """One row of what holds for calls to a destination."""
 
@@ -69,6 +80,9 @@ class GraphRoute:
     reason: str = ""
     """Why it answers with an error; empty if it does not."""
 
+    copies: tuple[GraphCopy, ...] = ()
+    """The services that receive copies of the requests; none where it answers with an error."""
+
 
 @dataclass(frozen=True, slots=True)
 class GraphCall:
@@ -78,7 +92,7 @@ class GraphCall:
     section: str
     protocol: str
     clusters: tuple[str, ...]
-    """Those of Envoy in which calls to it end."""
+    """Those of Envoy in which calls to it, and copies of them, end."""
 
     routes: tuple[GraphRoute, ...]
 
@@ -218,6 +232,7 @@ def _called(groups: Iterable[CallerGroup]) -> Iterator[tuple[GraphPoint, tuple[s
             yield call.called, (call.protocol,)
         for route in call.routes:
             yield from ((split.point, ()) for split in route.splits if split.point is not None)
+            yield from ((copy.point, ()) for copy in route.copies)
 
 
 # --- who calls what ---
@@ -243,20 +258,31 @@ def _call(destination: Destination, protocol: str, rows: Iterable[Route], routes
 
 
 def _clusters(rows: Iterable[Route]) -> tuple[str, ...]:
-    return tuple(sorted({split.cluster for row in rows for split in row.splits if not split.missing}))
+    return tuple(sorted({cluster for row in rows for cluster in _clusters_of_row(row)}))
+
+
+def _clusters_of_row(row: Route) -> Iterator[str]:
+    yield from (split.cluster for split in row.splits if not split.missing)
+    yield from (mirror.cluster for mirror in row.mirrors)
 
 
 def _route(row: Route, by_cluster: Mapping[str, Destination]) -> GraphRoute:
     pass_checkpoint()
     splits = tuple(_split(by_cluster.get(split.cluster), split) for split in row.splits)
     reason = row.unavailable_reason or next((split.reason for split in row.splits if split.missing), "")
-    return GraphRoute(row.owner, row.match.path.value, splits, reason)
+    return GraphRoute(row.owner, row.match.path.value, splits, reason, tuple(_copies(row, by_cluster)))
 
 
 def _split(destination: Destination | None, split: Split) -> GraphSplit:
     if destination is None:
         return GraphSplit(None, "", split.weight, split.cluster)
     return GraphSplit(point_of(destination), _section(destination), split.weight, split.cluster)
+
+
+def _copies(row: Route, by_cluster: Mapping[str, Destination]) -> Iterator[GraphCopy]:
+    for mirror in () if row.unavailable_reason else row.mirrors:
+        destination = by_cluster[mirror.cluster]
+        yield GraphCopy(point_of(destination), _section(destination), mirror.percentage, mirror.cluster)
 
 
 def point_of(destination: Destination) -> GraphPoint:

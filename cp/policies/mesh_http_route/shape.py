@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from cp.model.names import Identity
 from cp.policies.mesh_http_route.modify import modifications
 from cp.policies.mesh_http_route.schema import Filter as FilterConf
@@ -91,7 +93,8 @@ def _filters(filters: Sequence[FilterConf], seen_from: Identity, backends: Backe
         elif conf.type == "ResponseHeaderModifier" and conf.response_header_modifier is not None:
             yield _headers("response", conf.response_header_modifier)
         elif conf.type == "RequestMirror" and conf.request_mirror is not None:
-            split = backends.split(conf.request_mirror.backend_ref, seen_from)
+            without_weight = replace(conf.request_mirror.backend_ref, weight=None)
+            split = backends.split(without_weight, seen_from)
             percentage = conf.request_mirror.percentage
             if not split.missing:
                 yield Mirror(split.cluster, 100.0 if percentage is None else float(percentage), split.host)
