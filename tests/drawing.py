@@ -4,7 +4,8 @@
     --draw-rounds=5     how often each of them runs, each time with other examples
     --draw-seconds=180  after so many seconds the rounds that are left are skipped
 
-Every test has its first round before any has its second. What fails is repeated by the same number and the test's name.
+Every test has its first round before any has its second. The number also decides which file's tests begin, so that
+short runs do not always end before the same ones. What fails is repeated by the same number and the test's name.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
 from math import inf
+from random import Random
 from typing import Final
 
 import pytest
@@ -78,8 +80,12 @@ class Drawing:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        items[:] = sorted((item for item in items if _turn(item) is not None), key=lambda item: _turn(item) or 0)
+        items[:] = sorted((item for item in items if _turn(item) is not None), key=self._order)
         self._end = time.monotonic() + self._seconds
+
+    def _order(self, item: pytest.Item) -> tuple[int, float]:
+        """Order by round, and in each round by file, shuffled: the tests of a file share what they start."""
+        return _turn(item) or 0, Random(f"{self._seed} {item.nodeid.partition('::')[0]}").random()
 
     @pytest.fixture(autouse=True)
     def drawing(self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:

@@ -63,3 +63,19 @@ def test_time_ends_drawing_without_a_failure(tmp_path: Path) -> None:
 
     assert "4 skipped" in output
     assert "the time for drawing is over" in output
+
+
+def test_each_number_begins_with_other_files(tmp_path: Path) -> None:
+    for name in "abcdefgh":
+        (tmp_path / f"test_{name}.py").write_text("import pytest\n\n@pytest.mark.drawn\ndef test_it(): pass\n")
+    orders = [
+        collected(drawn(tmp_path, f"--draw={seed}", "--draw-rounds=2", "--collect-only", "-q")) for seed in (1, 2)
+    ]
+
+    assert orders[0] != orders[1]
+    assert {*orders[0]} == {*orders[1]}
+    assert all("draw-0" in test for order in orders for test in order[: len(order) // 2])
+
+
+def collected(output: str) -> list[str]:
+    return [line for line in output.splitlines() if "::" in line]
