@@ -160,13 +160,19 @@ def _takes_path(path: Data, called: str) -> bool:
     return re.fullmatch(path_value, called) is not None
 
 
+def _weight(ref: Data) -> int:
+    """Return the weight of a backendRef: a null in a list removes nothing, and means the default."""
+    weight = ref.get("weight")
+    return 1 if weight is None else int(weight)
+
+
 def shares(
     documents: Documents, called: Destination, refs: tuple[tuple[Resource, Data], ...]
 ) -> dict[Destination | str, Fraction]:
     """How much of the calls each backend gets. What is missing costs its own share alone (record 0018)."""
     if not refs:
         return {_or_missing(called): Fraction(1)}
-    weights = [(_or_missing(backend(documents, called, policy, ref)), ref.get("weight", 1)) for policy, ref in refs]
+    weights = [(_or_missing(backend(documents, called, policy, ref)), _weight(ref)) for policy, ref in refs]
     total = sum(weight for _, weight in weights)
     shares: dict[Destination | str, Fraction] = {}
     for lead, weight in weights:

@@ -28,7 +28,7 @@ def calls(proxy: Resource) -> Iterator[Call]:
             yield Call(data.get("address", "127.0.0.1"), data["port"], method, path, headers, query)
 
 
-@for_meshes(KINDS, times=2)
+@for_meshes(KINDS, times=2, also=(7000020020,))
 def test_every_call_goes_where_the_documents_send_it(mesh: Mesh) -> None:
     world, documents, compiler = mesh.world(), read(mesh.documents), Compiler(policies())
     for dataplane in dataplanes(world):
