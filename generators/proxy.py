@@ -165,6 +165,8 @@ class Endpoints:
 
     cluster: str
     endpoints: tuple[Endpoint, ...] = ()
+    is_external: bool = False
+    """Whether the addresses are outside the mesh. The caller's zone then matters, and its other tags do not."""
 
 
 class PathKind(StrEnum):

@@ -20,7 +20,7 @@ from cp.translate.backend import BackendResult
 from cp.translate.fragments import Confs, Task
 from cp.translate.fragments import build as fragment
 from cp.translate.packing import PackedResource
-from generators.proxy import Endpoints
+from generators.proxy import Backend, Endpoints
 
 MATCHES_NOTHING: Final = "has no effect: the proxy has nothing that `match` is about"
 """Of a change by a patch."""
@@ -91,15 +91,27 @@ def confs_of(policy: Policy[Any], conf: Conf) -> Confs:
     return ((policy.kind.name, canonical_json(conf)),)
 
 
+def arranged_tasks(
+    policy: Policy[Any], conf: Conf, tasks: tuple[Task, ...], endpoints: Endpoints, caller: Caller
+) -> tuple[Task, ...]:
+    """Return the tasks of a cluster and its endpoints, with the endpoints as a policy arranges them for some conf.
+
+    An ExternalService has its endpoints in the cluster.
+    """
+    cluster, *of_endpoints = tasks
+    arranged = policy.arrange(decode(policy.conf, conf), endpoints, caller)
+    if of_endpoints:
+        return (cluster, *(replace(task, site=arranged) for task in of_endpoints))
+    if isinstance(cluster.site, Backend) and arranged.is_external:
+        return (replace(cluster, site=replace(cluster.site, external=arranged.endpoints)),)
+    return tasks
+
+
 def of_cluster(policy: Policy[Any], upstream: BackendResult, endpoints: Endpoints, caller: Caller) -> Build:
     """What a policy builds of a cluster and its endpoints. The endpoints are those before `Policy.arrange`."""
-    cluster, *served = upstream.tasks
 
     def make(conf: Conf) -> object:
-        tasks = [replace(cluster, confs=confs_of(policy, conf))]
-        if served:
-            arranged = policy.arrange(decode(policy.conf, conf), endpoints, caller)
-            tasks.append(Task(arranged, confs_of(policy, conf)))
-        return [built(task, policy) for task in tasks]
+        tasks = arranged_tasks(policy, conf, upstream.tasks, endpoints, caller)
+        return [built(replace(task, confs=confs_of(policy, conf)), policy) for task in tasks]
 
     return make

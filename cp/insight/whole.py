@@ -13,11 +13,10 @@ from typing import Any, Final
 
 from envoy.config.route.v3.route_pb2 import RouteConfiguration
 
-from cp.insight.effects import Build, with_another
+from cp.insight.effects import Build, arranged_tasks, with_another
 from cp.model.canonical import canonical_json
 from cp.policies import Policies, Policy
 from cp.resources.caller import Caller
-from cp.resources.schema import decode
 from cp.rules.merging import Conf
 from cp.translate.backend import BackendResult
 from cp.translate.effective import Effective, has_hook, types_behind
@@ -116,12 +115,11 @@ def of_cluster(
     """Of a cluster and its endpoints. The endpoints are those before `Policy.arrange`."""
 
     def make(conf: Conf, left_out: str) -> object:
-        tasks = (_without(task, left_out) for task in upstream.tasks)
-        cluster, *served = (replace(task, confs=_with_conf(task.confs, policy, conf)) for task in tasks)
+        left = (_without(task, left_out) for task in upstream.tasks)
+        tasks = tuple(replace(task, confs=_with_conf(task.confs, policy, conf)) for task in left)
         if has_hook(policy, "arrange"):
-            arranged = policy.arrange(decode(policy.conf, conf), endpoints, caller)
-            served = [replace(task, site=arranged) for task in served]
-        return [packed.body for task in (cluster, *served) for packed in build(task, policies)]
+            tasks = arranged_tasks(policy, conf, tasks, endpoints, caller)
+        return [packed.body for task in tasks for packed in build(task, policies)]
 
     return _whole(policies, policy, upstream.effective, make)
 

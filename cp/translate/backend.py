@@ -28,7 +28,7 @@ from cp.translate.failed import with_cause
 from cp.translate.fragments import NO_TASK, Fragment, FragmentCache, Task
 from cp.translate.view.backends import BackendKey, mark_of, reached
 from cp.translate.view.mtls import with_tls
-from cp.translate.view.services import backend_of, endpoints_of, outside_of, protocol_of
+from cp.translate.view.services import backend_of, cluster_name, endpoints_of, outside_of, protocol_of
 from generators.proxy import Endpoints
 
 
@@ -55,6 +55,14 @@ class BackendResult:
     @property
     def is_over_limit(self) -> bool:
         return any(fragment.is_over_limit for fragment in self.fragments)
+
+
+def endpoints_to_arrange(world: World, mesh: str, destination: Destination, caller: Caller) -> Endpoints:
+    """Return the endpoints of a destination as they are before policies arrange them."""
+    external = backend_of(world, mesh, destination, caller.withheld).external
+    if external and not destination.is_real:
+        return Endpoints(cluster_name(destination), external, is_external=True)
+    return endpoints_of(world, mesh, destination)
 
 
 class BackendStage:
@@ -89,7 +97,8 @@ class BackendStage:
         name = f"{backend.cluster}{mark}"
         site = replace(backend, cluster=name, is_of_gateway=caller.is_gateway) if caller.is_gateway else backend
         if site.external and not destination.is_real:  # an ExternalService can say in which zone it is
-            site = replace(site, external=self._arranged(Endpoints(name, site.external), effective, caller).endpoints)
+            external = Endpoints(name, site.external, is_external=True)
+            site = replace(site, external=self._arranged(external, effective, caller).endpoints)
         cluster = Task(site, self._cluster_writers.confs(world, mesh, effective), is_grpc=caller.is_grpc)
         if site.external:
             return (cluster,)

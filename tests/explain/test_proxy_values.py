@@ -52,6 +52,39 @@ name: r
 spec: {to: [{targetRef: {kind: Mesh}, default: {http: {perTryTimeout: 7s}}}]}
 """
 
+ZONES = """\
+type: Mesh
+name: default
+---
+type: Dataplane
+mesh: default
+name: web-1
+networking:
+  address: 127.0.0.1
+  inbound: [{port: 8080, tags: {kuma.io/service: web, TAG}}]
+  outbound: [{port: 10080, tags: {kuma.io/service: bank}}]
+---
+type: ExternalService
+mesh: default
+name: bank-east
+networking: {address: "127.0.0.2:443"}
+tags: {kuma.io/service: bank, kuma.io/zone: east, kuma.io/protocol: http}
+---
+type: ExternalService
+mesh: default
+name: bank-west
+networking: {address: "127.0.0.3:443"}
+tags: {kuma.io/service: bank, kuma.io/zone: west, kuma.io/protocol: http}
+---
+type: MeshLoadBalancingStrategy
+mesh: default
+name: zones
+spec:
+  to:
+  - targetRef: {kind: Mesh}
+    default: {localityAwareness: CONF}
+"""
+
 
 def values_of(compiler: Compiler, world: World, proxy: Resource) -> ProxyValues:
     return ProxyValues(compiler, policies(), world, proxy)
@@ -127,3 +160,19 @@ def test_a_route_has_the_conditions_of_retries_that_no_policy_sets() -> None:
     assert retried["http.retryOn"]["value"] == ["gateway-error", "connect-failure", "refused-stream"]
     assert retried["http.retryOn"]["level"] == "built-in"
     assert "http.numRetries" not in retried  # it is what Envoy does by itself
+
+
+@pytest.mark.parametrize(
+    ("tag", "conf", "acting_paths"),
+    [
+        ("kuma.io/zone: east", "{disabled: true}", {"localityAwareness.disabled"}),
+        ("team: red", "{localZone: {affinityTags: [{key: team}]}}", set()),
+    ],
+)
+def test_external_services_are_arranged_by_zone_alone(tag: str, conf: str, acting_paths: set[str]) -> None:
+    world = world_of(ZONES.replace("TAG", tag).replace("CONF", conf))
+    values = values_of(Compiler(policies()), world, dataplane(world, "web-1")).outbound("127.0.0.1:10080")
+
+    (backend,) = values["backends"]
+    locality = {value["path"] for value in backend["values"] if value["path"].startswith("localityAwareness")}
+    assert locality == acting_paths

@@ -44,7 +44,7 @@ def test_what_is_said_to_have_no_effect_at_gateways_is_in_force_nowhere(mesh: Me
     assert_in_force_nowhere(mesh.world())
 
 
-@for_meshes(EDGE)
+@for_meshes(EDGE, also=(7000020018,))
 def test_what_changes_what_gateways_are_served_is_in_force_somewhere(mesh: Mesh) -> None:
     assert_in_force_somewhere(mesh.world())
 

@@ -37,14 +37,14 @@ from cp.policies import Policies
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.rules.matching import match
-from cp.translate.backend import BackendResult
+from cp.translate.backend import BackendResult, endpoints_to_arrange
 from cp.translate.compiler import Compiler
 from cp.translate.effective import has_hook, rules_of, types_behind
 from cp.translate.gateway import NO_GATEWAY
 from cp.translate.outbound import OutboundResult
 from cp.translate.view.backends import cluster_of
 from cp.translate.view.proxies import OutboundAddress
-from cp.translate.view.services import cluster_name, endpoints_of
+from cp.translate.view.services import cluster_name
 from generators.proxy import HeaderChange, Mirror, Protocol, Route
 
 _WHOLE = 100.0
@@ -214,8 +214,9 @@ class _Explainer:
         return _Backends(reachable, {cluster: self._confs(backend) for cluster, backend in reachable.items()})
 
     def _confs(self, backend: BackendResult) -> tuple[AppliedConf, ...]:
-        endpoints = endpoints_of(self._world, self._proxy.dataplane.mesh, backend.destination)
-        return values.confs_of_backend(self._policies, backend, endpoints, self._proxy.proxy_class.caller)
+        caller = self._proxy.proxy_class.caller
+        endpoints = endpoints_to_arrange(self._world, self._proxy.dataplane.mesh, backend.destination, caller)
+        return values.confs_of_backend(self._policies, backend, endpoints, caller)
 
     def _field_values(  # noqa: PLR0913  # all that decides which values hold
         self,

@@ -45,6 +45,7 @@ from cp.model.names import Key
 from cp.policies import Policies
 from cp.resources.resource import Resource
 from cp.resources.world import World
+from cp.translate.backend import endpoints_to_arrange
 from cp.translate.compiler import Compiler
 from cp.translate.effective import has_hook, rules_of
 from cp.translate.fragments import Fragment
@@ -52,7 +53,6 @@ from cp.translate.inbound import InboundResult
 from cp.translate.outbound import OutboundResult
 from cp.translate.packing import SHORT
 from cp.translate.view.backends import cluster_of
-from cp.translate.view.services import endpoints_of
 from generators.proxy import Protocol, Route
 
 _MOST_ROUTES: Final = 50
@@ -195,7 +195,7 @@ class ProxyValues:
             cluster: confs_of_backend(
                 self._policies,
                 backend,
-                endpoints_of(self._world, self._mesh, backend.destination),
+                endpoints_to_arrange(self._world, self._mesh, backend.destination, self._proxy.proxy_class.caller),
                 self._proxy.proxy_class.caller,
             )
             for cluster, backend in reached.items()

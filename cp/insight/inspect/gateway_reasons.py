@@ -15,14 +15,14 @@ from cp.policies import Policy
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.rules.merging import MergedConf, put
-from cp.translate.backend import BackendResult
+from cp.translate.backend import BackendResult, endpoints_to_arrange
 from cp.translate.compiler import CompiledProxy, Compiler
 from cp.translate.effective import has_hook
 from cp.translate.gateway import GatewayResult, HostResult
 from cp.translate.proxy_class import ProxyClass
 from cp.translate.view.backend_refs import resolved_data
 from cp.translate.view.backends import MarkedDestination
-from cp.translate.view.services import endpoints_of, protocol_of
+from cp.translate.view.services import protocol_of
 from generators.proxy import Protocol
 
 _OF_CLUSTERS: Final = "has no effect on a listener: it is about the services to which routes lead"
@@ -82,8 +82,9 @@ class GatewayReasons:
         if _parts_clusters(self._kind, proxy):
             return ""
         mesh, conf = proxy.dataplane.mesh, backend.effective[self._policy.type]
-        endpoints = endpoints_of(self._world, mesh, backend.destination)
-        build = of_cluster(self._kind, backend, endpoints, proxy.proxy_class.caller)
+        caller = proxy.proxy_class.caller
+        endpoints = endpoints_to_arrange(self._world, mesh, backend.destination, caller)
+        build = of_cluster(self._kind, backend, endpoints, caller)
         if self._acts((conf, backend.tasks[0].site), conf, path, build, is_able=True):
             return ""
         protocol = protocol_of(self._world, mesh, backend.destination)

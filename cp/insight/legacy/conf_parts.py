@@ -14,14 +14,14 @@ from cp.model.names import Destination
 from cp.policies import Policy
 from cp.resources.world import World
 from cp.rules.merging import Conf, MergedConf
-from cp.translate.backend import BackendResult
+from cp.translate.backend import BackendResult, endpoints_to_arrange
 from cp.translate.compiler import CompiledProxy
 from cp.translate.effective import Effective, has_hook, of_proxy, rules_of
 from cp.translate.fragments import Task
 from cp.translate.inbound import InboundResult
 from cp.translate.outbound import OutboundResult
 from cp.translate.view.backend_refs import resolved_data
-from cp.translate.view.services import endpoints_of, protocol_of
+from cp.translate.view.services import protocol_of
 
 Policies: TypeAlias = Mapping[str, Policy[Any]]
 """By the kinds of which they are."""
@@ -97,7 +97,7 @@ class ConfParts:
         sort = "cluster", protocol, caller.is_grpc, caller.is_gateway
         for policy, conf in self._confs(backend.effective):
             if has_hook(policy, *_CLUSTER_HOOKS):
-                endpoints = endpoints_of(self.world, mesh, destination)
+                endpoints = endpoints_to_arrange(self.world, mesh, destination, caller)
                 build = self._resolved(of_cluster(policy, backend, endpoints, caller))
                 of_endpoints = (destination, caller) if has_hook(policy, "endpoints", "arrange") else ()
                 yield ConfPart(policy, conf, (*sort, *of_endpoints), build, protocol)

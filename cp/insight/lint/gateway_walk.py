@@ -18,13 +18,13 @@ from cp.resources.kinds import Kind
 from cp.resources.world import World
 from cp.rules import CombinedConf, gateway_levels
 from cp.rules.merging import NOTHING, Conf, MergedConf
-from cp.translate.backend import BackendResult
+from cp.translate.backend import BackendResult, endpoints_to_arrange
 from cp.translate.compiler import CompiledProxy
 from cp.translate.effective import Rules, has_hook
 from cp.translate.gateway import GatewayResult
 from cp.translate.view.backend_refs import resolved_data
 from cp.translate.view.backends import MarkedDestination
-from cp.translate.view.services import endpoints_of, protocol_of
+from cp.translate.view.services import protocol_of
 
 _Policies: TypeAlias = Mapping[str, Policy[Any]]
 _Defaults: TypeAlias = Mapping[str, MergedConf]
@@ -102,8 +102,9 @@ class GatewayWalk:
             policy = self.policies[kind]
             levels = gateway_levels(rules, (), destination) if rules.shape.to and not policy.is_route else ()
             if levels and has_hook(policy, *_CLUSTER_HOOKS):
-                endpoints = endpoints_of(self.world, mesh, destination)
-                build = self._resolved(of_cluster(policy, backend, endpoints, self.proxy.proxy_class.caller))
+                caller = self.proxy.proxy_class.caller
+                endpoints = endpoints_to_arrange(self.world, mesh, destination, caller)
+                build = self._resolved(of_cluster(policy, backend, endpoints, caller))
                 merged, default = backend.effective.get(kind, NOTHING), self.cluster_defaults.get(kind)
                 protocol = protocol_of(self.world, mesh, destination)
                 place = f"MeshGateway {self._name}{mark}"

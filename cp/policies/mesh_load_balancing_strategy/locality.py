@@ -29,7 +29,7 @@ _ALL: Final = 100
 
 def arranged(awareness: LocalityAwareness, endpoints: Endpoints, caller: Caller) -> Endpoints:
     """The endpoints of a destination as one caller sees them. A caller without a zone is near to all."""
-    view = _View(awareness, caller)
+    view = _View(awareness, caller, is_external=endpoints.is_external)
     if not view.differs(endpoints):
         return endpoints
     placed = [(endpoint, locality) for endpoint in endpoints.endpoints if (locality := view.of(endpoint)) is not None]
@@ -54,13 +54,13 @@ def overprovisioning(cross_zone: CrossZone) -> int:
 class _View:
     """The localities of endpoints, as one caller sees them."""
 
-    def __init__(self, awareness: LocalityAwareness, caller: Caller) -> None:
+    def __init__(self, awareness: LocalityAwareness, caller: Caller, *, is_external: bool) -> None:
         self._zone = caller.zone
         self._is_exact = awareness.local_zone is not None or awareness.cross_zone is not None
         self._is_off = awareness.disabled is True and not self._is_exact
         failover = (awareness.cross_zone.failover if awareness.cross_zone else None) or []
         self._rules = [(place, rule) for place, rule in enumerate(failover, _REMOTE) if _is_from(rule, caller.zone)]
-        affinity = _affinity(awareness)
+        affinity = () if is_external else _affinity(awareness)
         self.is_weighed = bool(affinity)
         self._near = list(_near(affinity, dict(caller.tags)))
 
