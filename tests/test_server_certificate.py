@@ -383,6 +383,17 @@ def test_the_names_of_a_control_plane_are_those_by_which_it_may_be_called(tmp_pa
     assert not {"*", "0.0.0.0", ""} & names
 
 
+def test_own_names_include_no_link_local_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    addresses = tmp_path / "if_inet6"
+    addresses.write_text(f"{'fd00':0<31}7 02 40 00 80 eth0\n{'fe80':0<31}7 02 40 20 80 eth0\n")
+    monkeypatch.setattr("cp.serving.own_names._IPV6_ADDRESSES", addresses)
+
+    names = own_names(load(work_dir=tmp_path))
+
+    assert "fd00::7" in names
+    assert "fe80::7" not in names
+
+
 @pytest.mark.parametrize("setting", ["tls_certificate", "tls_key"])
 def test_a_certificate_and_its_key_are_given_together(setting: str) -> None:
     with pytest.raises(BadSettings, match="given together"):

@@ -133,5 +133,13 @@ def test_the_command_writes_what_is_shipped_with_links_to_the_documentation(tmp_
     assert written.keys() == files(PAGES).keys()
 
 
+def test_generate_monitoring_lists_files_in_order(tmp_path: Path) -> None:
+    outcome = CliRunner().invoke(build(), ["generate", "monitoring", "--into", str(tmp_path)])
+
+    dashboards = [f"dashboards/koguma-{name}.json" for name in ("control-plane", "fleet", "traffic")]
+    expected = ["prometheus.yml", "alerts.yml", *dashboards]
+    assert [str(Path(line).relative_to(tmp_path)) for line in outcome.output.splitlines()] == expected
+
+
 def panels(dashboard: Dashboard) -> list[dict[str, Any]]:
     return [panel for panel in dashboard_json(dashboard)["panels"] if panel["type"] != "row"]
