@@ -235,8 +235,8 @@ def test_rows_of_a_gateway_are_counted_before_they_are_built() -> None:
     assert sum(len(host.routes) for host in result.hosts.values()) == 300
 
 
-def test_permissions_with_too_many_conditions_let_no_client_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    lowered(monkeypatch, "CONDITIONS_OF_PERMISSIONS", 20)
+def permissions_by_turns() -> World:
+    """Return a mesh whose permissions have 45 conditions: up to nine denials stand above each of ten that allow."""
     items = [
         {
             "targetRef": {"kind": "MeshSubset", "tags": {"kuma.io/service": f"c{number}"}},
@@ -244,13 +244,25 @@ def test_permissions_with_too_many_conditions_let_no_client_in(monkeypatch: pyte
         }
         for number in range(20)
     ]
-    permission = document("MeshTrafficPermission", "by-turns", spec={"from": items})
-    world = with_mtls(mesh(permission))
+    return with_mtls(mesh(document("MeshTrafficPermission", "by-turns", spec={"from": items})))
+
+
+def test_permissions_with_too_many_conditions_let_no_client_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    lowered(monkeypatch, "CONDITIONS_OF_PERMISSIONS", 44)
+    world = permissions_by_turns()
 
     proxy = compiled(world)
 
     assert all(result.fragment.is_over_limit and not result.fragment.resources for result in proxy.inbounds)
     assert [about for about, _ in findings(world)] == ["MeshTrafficPermission default/by-turns"]
+
+
+def test_permissions_with_most_conditions_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    lowered(monkeypatch, "CONDITIONS_OF_PERMISSIONS", 45)
+    world = permissions_by_turns()
+
+    assert all(result.fragment.resources for result in compiled(world).inbounds)
+    assert findings(world) == []
 
 
 def test_clients_by_name_and_server_name_are_not_multiplied() -> None:

@@ -9,10 +9,12 @@ import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from cp.agent import log_level as agent_log_level
 from cp.agent import questions
 from cp.agent.admin import EnvoyAdmin
 from cp.agent.log_level import LogLevel
@@ -158,3 +160,13 @@ def test_an_envoy_that_takes_no_level_keeps_its_own() -> None:
 
     with pytest.raises(AgentFault, match="does not say at which level"):
         log_level.change("debug", 1)
+
+
+def test_log_level_shows_tenths_of_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    log_level, moments = LogLevel(cast("EnvoyAdmin", Admin()), print), iter([0.0, 0.06])
+    monkeypatch.setattr(agent_log_level, "time", SimpleNamespace(monotonic=lambda: next(moments)))
+
+    log_level.change("debug", 60)
+
+    assert log_level.as_data()["setBackIn"] == 59.9
+    log_level.end()

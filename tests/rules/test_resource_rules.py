@@ -167,6 +167,12 @@ def test_items_are_merged_from_the_weakest_to_the_strongest(order: str) -> None:
     assert merged_from(service("backend"), *some)["MeshService backend"] == [str(i) for i in range(len(some))]
 
 
+def test_policy_without_role_ranks_as_system() -> None:
+    system = conf(ms("backend"), 1, "b", labels={"kuma.io/policy-role": "system"})
+
+    assert merged_from(service("backend"), system, conf(ms("backend"), 2, "a"))["MeshService backend"] == ["1", "2"]
+
+
 def test_the_kind_of_the_item_counts_after_role_and_before_the_name() -> None:
     some = [conf(ms("backend"), 1, "b"), conf(WHOLE_MESH, 2, "a"), conf(WHOLE_MESH, 3, "c", top=subset(team="a"))]
 
