@@ -139,6 +139,13 @@ def test_the_administrators_of_the_settings_stay_where_a_file_names_none() -> No
     assert not rights().is_administrator(LOCAL_ADMIN)
 
 
+def test_user_shows_ten_groups_at_most() -> None:
+    groups = tuple(f"g{number:02}" for number in range(11))
+
+    assert str(User("ann", groups[:10])).endswith("`g08`, `g09`)")
+    assert str(User("ann", groups)).endswith("`g08`, `g09` and 1 more)")
+
+
 def test_the_file_in_the_documentation_is_valid() -> None:
     page = Path(__file__).parents[2] / "docs" / "reference" / "http-api.md"
     (text,) = re.findall(r"```yaml\n(administrators:.*?)```", page.read_text(), re.DOTALL)
