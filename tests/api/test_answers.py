@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
+import structlog
 from starlette.applications import Starlette
 from starlette.types import Message
 
@@ -231,6 +232,14 @@ def test_what_goes_wrong_in_the_store_is_an_answer(start: Unit, error: Exception
     body: dict[str, Any] = answer.json()
     assert (answer.status_code, body["status"]) == (status, status)
     assert (str(error) in answer.text) == (status != 500)
+
+
+def test_unexpected_error_is_logged_with_its_path(start: Unit) -> None:
+    with structlog.testing.capture_logs() as logs:
+        start(store=FailingStore(RuntimeError("secret of ours"))).get("/meshes/default")
+
+    failed = [(entry["method"], entry["path"], entry["exc_info"]) for entry in logs if entry["event"] == "api.failed"]
+    assert failed == [("GET", "/meshes/default", True)]
 
 
 def test_who_is_cut_off_by_the_end_is_told_that_his_write_may_have_been_made(start: Unit) -> None:

@@ -8,6 +8,7 @@ import json
 import pytest
 
 from cp.model.source import read_documents
+from cp.model.yaml_text import yaml_text
 from cp.resources.parse import parse
 from tests.resources.reading import accepted, every_kind, policy, read, refused, warned
 
@@ -127,6 +128,10 @@ def test_an_unknown_kind_is_told_with_the_one_that_was_meant() -> None:
     (violation,) = read("type: MeshTimout\nname: a\n").violations
 
     assert violation.hint == "did you mean `MeshTimeout`?"
+
+
+def test_yaml_text_keeps_letters_of_any_language() -> None:
+    assert yaml_text({"description": "Bär 熊"}) == "description: Bär 熊\n"
 
 
 def test_labels_are_texts() -> None:

@@ -531,6 +531,23 @@ def test_empty_file_is_not_a_new_installation(path: Path) -> None:
     assert path.stat().st_size == 0
 
 
+def test_new_file_is_synced_with_its_folder(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[tuple[Path, bool]] = []
+    fsync = os.fsync
+
+    def noted(descriptor: int) -> None:
+        synced.append((Path(f"/proc/self/fd/{descriptor}").readlink(), path.exists()))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+
+    async def opened() -> None:
+        async with sqlite(path):
+            assert (path.parent, True) in synced
+
+    run(opened())
+
+
 def test_new_file_is_complete_and_alone(path: Path) -> None:
     made(path)
 

@@ -82,6 +82,36 @@ def test_five_thousand_proxies_are_as_many_spans_as_five_and_the_last_is_named()
     asyncio.run(test())
 
 
+def test_push_span_counts_nacks_apart_from_acks() -> None:
+    async def test() -> None:
+        rig = Rig()
+        rig.tracer.turned(RECORD)
+        (tally,) = rig.hub.observer._state.tallies
+        for proxy, is_ack in (("default.web-1", True), ("default.web-2", True), ("default.web-3", False)):
+            tally.sent(proxy, "routes", 1, 100)
+            tally.answered(proxy, "routes", is_ack=is_ack)
+        rig.waiting = 0
+        push = await rig.span("push routes")
+
+        assert (push.attributes["koguma.acks"], push.attributes["koguma.nacks"]) == (2, 1)
+
+    asyncio.run(test())
+
+
+def test_change_is_no_part_of_later_write() -> None:
+    async def test() -> None:
+        rig = Rig()
+        later = rig.traces.begin("")
+        rig.traces.note_write(int(NOW * SECOND), 8, {})
+        rig.waiting = 0
+        rig.tracer.turned(RECORD)
+        change = await rig.span("change")
+
+        assert change.context.trace != later.context.trace
+
+    asyncio.run(test())
+
+
 def test_a_proxy_that_never_answers_does_not_keep_a_trace_for_ever() -> None:
     async def test() -> None:
         rig = Rig()
