@@ -11,8 +11,16 @@ from typing import Final
 
 _MOST: Final = 8
 _CASES: Final = "tests/test_golden.py"
-_CASES_OF_SERVED: Final = (f"{_CASES}::test_what_a_policy_changes", f"{_CASES}::test_what_a_proxy_is_served")
-_SERVED_BY: Final = ("cp/policies/", "cp/rules/", "cp/translate/", "generators/")
+_BY_FOLDER: Final[Mapping[tuple[str, ...], tuple[str, ...]]] = {
+    ("cp/policies/", "cp/resources/"): ("tests/resources/test_validation.py",),
+    ("cp/monitoring/",): ("tests/test_reference.py::test_what_is_generated_is_current[monitoring]",),
+    ("cp/policies/", "cp/rules/", "cp/translate/", "generators/"): (
+        f"{_CASES}::test_what_a_policy_changes",
+        f"{_CASES}::test_what_a_proxy_is_served",
+    ),
+}
+"""Tests of cases in files, which name no module, by the folders of what they test."""
+
 _WORD: Final = re.compile(r"[a-z]+")
 
 
@@ -74,7 +82,8 @@ class Nearest:
         importers = self._importers.get(module, set())
         scores = {file.path: _score(module, public, importers, file) for file in self._files if file.path != _CASES}
         ranked = sorted((file for file in scores if scores[file] > 1), key=lambda file: (-scores[file], file))[:_MOST]
-        return [*ranked, *(_CASES_OF_SERVED if path.startswith(_SERVED_BY) else ())]
+        by_folder = (test for folders, tests in _BY_FOLDER.items() if path.startswith(folders) for test in tests)
+        return list(dict.fromkeys((*ranked, *by_folder)))
 
 
 def _score(module: str, public: set[str], importers: set[str], file: TestFile) -> int:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants.__main__ import Campaign
+from tests.mutants.__main__ import ROOT, Campaign
+from tests.mutants.nearest import Nearest
 from tests.mutants.operators import Mutant, mutants
 from tests.mutants.sample import sample
 
@@ -75,6 +76,14 @@ def test_first_ring_kills_by_nearest_tests(tree: Path, tmp_path: Path) -> None:
     assert campaign.results[stranger.name].outcome == "survived"
     assert resumed.results == campaign.results
     assert (tree / MODULE).read_text() == SOURCE
+
+
+@pytest.mark.parametrize("module", ["cp/monitoring/files.py", "cp/policies/mesh_timeout.py", "cp/resources/mesh.py"])
+def test_nearest_cases_exist(tree: Path, module: str) -> None:
+    cases = [test.partition("::") for test in Nearest(tree).tests(module, "")]
+
+    assert cases
+    assert all(f"def {name.partition('[')[0]}" in (ROOT / file).read_text() for file, _, name in cases)
 
 
 @pytest.mark.long
