@@ -7,7 +7,8 @@ import json
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from types import SimpleNamespace
+from typing import Any, Final, cast
 
 import grpc
 import pytest
@@ -24,6 +25,9 @@ from cp.model.document import Document
 from cp.model.names import Key
 from cp.model.registration import RESOURCE
 from cp.resources.world import World
+from cp.serving.reconcile import Reconciler
+from cp.serving.serve import token_doorkeeper
+from cp.settings import load
 from cp.translate.packing import CLUSTER, SECRET
 from tests.access import forge
 from tests.access.test_receivers import gateway
@@ -570,3 +574,14 @@ def test_whoever_shows_no_good_token_takes_no_place_and_is_told_nothing_of_limit
                 assert (await second.end())[0] is grpc.StatusCode.RESOURCE_EXHAUSTED
 
     played(play, most_streams=1)
+
+
+def test_doorkeeper_waits_for_writes_on_demand() -> None:
+    async def current() -> None: ...
+
+    async def loaded() -> None: ...
+
+    reconciler = cast("Reconciler", SimpleNamespace(current=current, loaded=loaded))
+    awaited = [token_doorkeeper(load(), reconciler, waits_for_writes=waits).loaded for waits in (True, False)]
+
+    assert awaited == [current, loaded]

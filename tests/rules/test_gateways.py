@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from cp.rules import PolicyRules
+from cp.rules import PolicyRules, at_gateway
 from cp.rules.gateways import hosts_of_listener, listeners_alike, patterns_of_listeners, routes_by_host
 from cp.rules.routes import routes_of
-from tests.rules.texts import MESH, Data, policy, text
+from tests.rules.texts import MESH, Data, policy, text, timeout
 from tests.rules.worlds import rules_of, world_of
 
 EDGE = {
@@ -88,6 +88,18 @@ def test_the_routes_of_a_pattern_are_those_of_all_policies_the_strongest_first()
     )
 
     assert levels(found, "a.test") == {"a.test": [["z /z", "a /a", "b /b"]]}
+
+
+def test_origin_at_gateway_counts_before_tags() -> None:
+    edge = {"kind": "MeshGateway", "name": "edge"}
+    of_zone = timeout("zonal", {"kind": "Mesh"}, 1, top=edge, labels={"kuma.io/origin": "zone"})
+    tagged = timeout("tagged", {"kind": "Mesh"}, 2, top=edge | {"tags": {"at": "x"}})
+    world = world_of(text(MESH, EDGE, gateway({"at": "x"}), of_zone, tagged))
+
+    conf = at_gateway(rules_of(world, "MeshTimeout").at_listeners((0,)))
+
+    assert conf.value["http"]["requestTimeout"] == "1s"
+    assert len(conf.fields["http.requestTimeout"].losers) == 1
 
 
 def test_rules_with_the_same_matches_are_merged_within_a_pattern_alone() -> None:

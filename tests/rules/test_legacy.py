@@ -172,6 +172,20 @@ def test_a_field_is_found_where_its_document_has_it() -> None:
     assert retry.fields["http.backOff.baseInterval"].winner.path == "conf.http.backOff.baseInterval"
 
 
+@pytest.mark.parametrize(
+    ("http", "field"),
+    [
+        ({"retryOn": ["all_5xx"], "retriableStatusCodes": [503], "retriableMethods": ["GET"]}, "retryOn"),
+        ({"retriableStatusCodes": [503], "retriableMethods": ["GET"]}, "retriableStatusCodes"),
+        ({"retriableMethods": ["GET"]}, "retriableMethods"),
+    ],
+)
+def test_retry_conditions_name_their_first_field(http: dict[str, Any], field: str) -> None:
+    retry = rules(between("Retry", "x", [ANY], [ANY], conf={"http": http})).of_service("api", "http")["MeshRetry"]
+
+    assert retry.fields["http.retryOn"].winner.path == f"conf.http.{field}"
+
+
 def test_the_rules_of_a_route_are_found_where_its_document_has_them() -> None:
     first = {"match": {"path": {"prefix": "/a"}}, "modify": {"host": {"value": "x"}}, "destination": dict(API)}
     last = {"split": [{"weight": 1, "destination": dict(WEB)}]}

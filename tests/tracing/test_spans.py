@@ -44,7 +44,9 @@ def test_attributes_keep_their_types() -> None:
     context = TraceContext(b"a" * 16, b"b" * 8)
     request = otlp.export_request({}, [Span("s", context, b"", 1, 2, values, fault="no", links=(context,))])
 
-    (span,) = request.resource_spans[0].instrumentation_library_spans[0].spans
+    scope = request.resource_spans[0].instrumentation_library_spans[0]
+    assert scope.instrumentation_library.name == "koguma"
+    (span,) = scope.spans
     kinds = [pair.value.WhichOneof("value") for pair in span.attributes]
     assert kinds == ["string_value", "int_value", "double_value", "bool_value", "array_value"]
     assert [value.string_value for value in span.attributes[4].value.array_value.values] == ["a", "b"]
