@@ -16,6 +16,7 @@ PEM = "-----BEGIN PRIVATE KEY-----\nQQQQ\n-----END PRIVATE KEY-----\n"
 CASES: list[tuple[Any, Any]] = [
     ({"private_key": {"inline_bytes": "c2VjcmV0LXRleHQ="}}, {"private_key": {"inline_bytes": "[redacted]"}}),
     ({"private_key": "secret-text", "next": "kept"}, {"private_key": "[redacted]", "next": "kept"}),
+    ({"password": ["secret-text", "text"], "next": "kept"}, {"password": ["[redacted]"] * 2, "next": "kept"}),
     ({"password": {"inline_string": "secret-text"}}, {"password": {"inline_string": "[redacted]"}}),
     (
         {"session_ticket_keys": {"keys": [{"inline_bytes": "secret-text"}, {"inline_bytes": "secret-text"}]}},
