@@ -192,6 +192,13 @@ def test_whoever_makes_the_bootstrap_of_a_proxy_is_told_of_all() -> None:
     assert "controlPlanes" not in for_one
 
 
+def test_bootstrap_request_names_features_of_the_agent() -> None:
+    with running(200) as there:
+        bootstrap(several(there.address), MeshJoin("default", "web", ""), RetryTime(PATIENCE, lambda _: None))
+
+    assert json.loads(there.bodies[0])["features"] == ["feature-delta-grpc"]
+
+
 def test_a_proxy_that_ends_takes_leave_of_the_next_one() -> None:
     with running(200) as there:
         join = MeshJoin("default", "web", "", resource="type: Dataplane")
