@@ -74,7 +74,7 @@ from typing import TYPE_CHECKING
 
 from cp.model.violation import Violation
 from cp.policies import Policy
-from cp.policies.mesh_proxy_patch.changes import change
+from cp.policies.mesh_proxy_patch.changes import Changes
 from cp.policies.mesh_proxy_patch.proxy_template import PROXY_TEMPLATE
 from cp.policies.mesh_proxy_patch.schema import Conf, Spec
 from cp.policies.mesh_proxy_patch.validation import TARGETS, validate
@@ -108,11 +108,13 @@ class MeshProxyPatch(Policy[Conf]):
 
     def finish(self, conf: Conf, built: Built) -> None:
         """Makes each modification by itself. One that cannot be made changes nothing, and the others are made."""
+        changes = Changes(built)
         for index, modification in enumerate(conf.append_modifications or ()):
-            path, attempt = f"appendModifications[{index}]", change(modification, built)
+            path, attempt = f"appendModifications[{index}]", changes.make(modification)
             built.problems += [(path, reason) for reason in attempt.problems]
             if attempt.fits:
                 built.used.append(path)
+        changes.close()
 
 
 POLICY = MeshProxyPatch()

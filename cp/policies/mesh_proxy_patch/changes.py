@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Final, TypeVar
 
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
@@ -44,30 +43,95 @@ class Attempt:
     """Why some of what it found could not be changed, and stays as it was."""
 
 
-def change(modification: Modification, built: Built) -> Attempt:
-    """Make one modification, as far as it can be made."""
-    attempt = Attempt()
-    try:
-        _change(modification, built, attempt)
-    except DoesNotApply as error:
-        attempt.problems.append(str(error))
-    return attempt
+@dataclass(frozen=True, slots=True)
+class OpenManager:
+    """A connection manager of a filter chain, read so that it can be changed."""
+
+    listener: Listener
+    chain: FilterChain
+    packed: Filter
+    """The filter that it was read from."""
+
+    manager: HttpConnectionManager
 
 
-def _change(modification: Modification, built: Built, attempt: Attempt) -> None:
-    if modification.cluster is not None:
-        _resources(modification.cluster, Cluster, built, attempt)
-    if modification.listener is not None:
-        _resources(modification.listener, Listener, built, attempt)
-    if modification.network_filter is not None:
-        _network_filters(modification.network_filter, built, attempt)
-    if modification.http_filter is not None:
-        _http_filters(modification.http_filter, built, attempt)
-    if modification.virtual_host is not None:
-        _virtual_hosts(modification.virtual_host, built, attempt)
+class Changes:
+    """Makes modifications, one after the other, in the finished resources of one input of a build.
+
+    Connection managers stay open from one modification to the next: reading and writing one each time would cost the
+    square of the number of modifications.
+    """
+
+    def __init__(self, built: Built) -> None:
+        self._built = built
+        self._open: list[OpenManager] | None = None
+
+    def make(self, modification: Modification) -> Attempt:
+        """Make one modification, as far as it can be made."""
+        attempt = Attempt()
+        try:
+            self._make(modification, attempt)
+        except DoesNotApply as error:
+            attempt.problems.append(str(error))
+        return attempt
+
+    def close(self) -> None:
+        """Write open connection managers into their filters."""
+        for opened in self._open or ():
+            opened.packed.typed_config.CopyFrom(pack(opened.manager))
+        self._open = None
+
+    def _make(self, modification: Modification, attempt: Attempt) -> None:
+        if modification.cluster is not None:
+            _change_resources(modification.cluster, Cluster, self._built, attempt)
+        if modification.listener is not None:
+            self.close()
+            _change_resources(modification.listener, Listener, self._built, attempt)
+        if modification.network_filter is not None:
+            self.close()
+            self._change_network_filters(modification.network_filter, attempt)
+        if modification.http_filter is not None:
+            self._change_http_filters(modification.http_filter, attempt)
+        if modification.virtual_host is not None:
+            self._change_virtual_hosts(modification.virtual_host, attempt)
+
+    def _change_network_filters(self, patch: PatchChange[FilterMatch], attempt: Attempt) -> None:
+        for listener, chain in _chains(self._built):
+            if _fits_chain(patch.match, self._built, listener, chain):
+                _change(patch, chain.filters, Filter, attempt)
+
+    def _change_http_filters(self, patch: PatchChange[FilterMatch], attempt: Attempt) -> None:
+        for opened in self._managers():
+            if _fits_chain(patch.match, self._built, opened.listener, opened.chain):
+                _change(patch, opened.manager.http_filters, HttpFilter, attempt)
+
+    def _change_virtual_hosts(self, patch: PatchChange[VirtualHostMatch], attempt: Attempt) -> None:
+        if not _fits_origin(patch.match, self._built):
+            return
+        name = None if patch.match is None else patch.match.route_configuration_name
+        for table in self._tables():
+            if name is None or table.name == name:
+                _change(patch, table.virtual_hosts, VirtualHost, attempt)
+
+    def _managers(self) -> list[OpenManager]:
+        if self._open is None:
+            self._open = [
+                OpenManager(listener, chain, packed, HttpConnectionManager.FromString(packed.typed_config.value))
+                for listener, chain in _chains(self._built)
+                for packed in chain.filters
+                if packed.typed_config.Is(HttpConnectionManager.DESCRIPTOR)
+            ]
+        return self._open
+
+    def _tables(self) -> Iterator[RouteConfiguration]:
+        """Route tables, served by themselves or inside of a connection manager."""
+        yield from (resource for resource in self._built.resources if isinstance(resource, RouteConfiguration))
+        for opened in self._managers():
+            if opened.manager.HasField("route_config"):
+                yield opened.manager.route_config
 
 
-def _resources(patch: PatchChange[Any], kind: type[Message], built: Built, attempt: Attempt) -> None:
+def _change_resources(patch: PatchChange[Any], kind: type[Message], built: Built, attempt: Attempt) -> None:
     """Change whole resources. An added one is added once for the proxy, and replaces a resource of the same name."""
     if patch.operation == "Add":
         added = written(patch.value or "", kind)
@@ -83,58 +147,45 @@ def _resources(patch: PatchChange[Any], kind: type[Message], built: Built, attem
         if built.is_of_proxy:
             built.resources.append(_copy(added))
         return
-    fits = partial(_fits_resource, patch.match, built)
-    of_other_kinds = [resource for resource in built.resources if not isinstance(resource, kind)]
-    of_kind = [resource for resource in built.resources if isinstance(resource, kind)]
-    built.resources = [*of_other_kinds, *_changed(patch, of_kind, kind, fits, attempt)]
+    resources = [resource for resource in built.resources if not isinstance(resource, kind)]
+    for resource in built.resources:
+        if not isinstance(resource, kind):
+            continue
+        if not _fits_resource(patch.match, built, resource):
+            resources.append(resource)
+            continue
+        attempt.fits = True
+        if patch.operation == "Patch":
+            resources.append(_patched(patch, resource, kind, attempt))
+    built.resources = resources
 
 
-def _network_filters(patch: PatchChange[FilterMatch], built: Built, attempt: Attempt) -> None:
-    for chain in _chains(patch.match, built):
-        _write(chain.filters, _changed(patch, list(chain.filters), Filter, _named(patch), attempt))
-
-
-def _http_filters(patch: PatchChange[FilterMatch], built: Built, attempt: Attempt) -> None:
-    for chain in _chains(patch.match, built):
-        for manager in _managers(chain):
-            changed = _changed(patch, list(manager.http_filters), HttpFilter, _named(patch), attempt)
-            _write(manager.http_filters, changed)
-
-
-def _virtual_hosts(patch: PatchChange[VirtualHostMatch], built: Built, attempt: Attempt) -> None:
-    if not _fits_origin(patch.match, built):
-        return
-    name = None if patch.match is None else patch.match.route_configuration_name
-    for table in _tables(built):
-        if name is None or table.name == name:
-            changed = _changed(patch, list(table.virtual_hosts), VirtualHost, _named(patch), attempt)
-            _write(table.virtual_hosts, changed)
-
-
-def _changed(
-    patch: PatchChange[Any], messages: list[M], kind: type[M], fits: Callable[[M], bool], attempt: Attempt
-) -> list[M]:
-    """A list with one modification made."""
-    attempt.fits |= patch.operation in _NEED_NOTHING or any(map(fits, messages))
+def _change(patch: PatchChange[Any], messages: Any, kind: type[Message], attempt: Attempt) -> None:
+    """Make one modification in a list of filters or virtual hosts."""
+    fits = [index for index, message in enumerate(messages) if _is_named(patch, message)]
+    attempt.fits |= patch.operation in _NEED_NOTHING or bool(fits)
     if patch.operation == "Remove":
-        return [message for message in messages if not fits(message)]
-    if patch.operation == "Patch":
-        return [_patched(patch, message, kind, attempt) if fits(message) else message for message in messages]
-    at = _place(patch.operation, messages, fits)
-    return messages if at is None else [*messages[:at], _copy(written(patch.value or "", kind)), *messages[at:]]
+        for index in reversed(fits):
+            del messages[index]
+    elif patch.operation == "Patch":
+        for index in fits:
+            patched = _patched(patch, messages[index], kind, attempt)
+            if patched is not messages[index]:
+                messages[index].CopyFrom(patched)
+    elif (place := _place(patch.operation, messages, fits)) is not None:
+        messages.insert(place, written(patch.value or "", kind))
 
 
-def _place(operation: str, messages: list[M], fits: Callable[[M], bool]) -> int | None:
+def _place(operation: str, messages: Any, fits: Sequence[int]) -> int | None:
     """The index of a new filter or virtual host. Envoy NACKs a filter behind the one that ends a chain."""
     last = len(messages) - 1 if messages and _ends_a_chain(messages[-1]) else len(messages)
     if operation == "AddFirst":
         return 0
     if operation in {"Add", "AddLast"}:
         return last
-    place = next((index for index, message in enumerate(messages) if fits(message)), None)
-    if place is None:
+    if not fits:
         return None
-    return place if operation == "AddBefore" else min(place + 1, last)
+    return fits[0] if operation == "AddBefore" else min(fits[0] + 1, last)
 
 
 _ENDS: Final = frozenset(kind.DESCRIPTOR.full_name for kind in (Router, HttpConnectionManager, TcpProxy))
@@ -180,34 +231,20 @@ def _with_config(patch: PatchChange[Any], message: Any, kind: type[M]) -> M:
     return patched
 
 
-def _chains(match: FilterMatch | None, built: Built) -> Iterator[FilterChain]:
-    """The filter chains of the listeners that match."""
-    if not _fits_origin(match, built):
-        return
-    for listener in (resource for resource in built.resources if isinstance(resource, Listener)):
-        if match is None or match.listener_name in {None, listener.name}:
-            chains = [*listener.filter_chains]
-            chains += [listener.default_filter_chain] if listener.HasField("default_filter_chain") else []
-            tags = None if match is None else match.listener_tags
-            yield from (chain for chain in chains if _fits_tags(tags, built, chain.name))
+def _chains(built: Built) -> Iterator[tuple[Listener, FilterChain]]:
+    """The filter chains, each with its listener."""
+    for listener in built.resources:
+        if isinstance(listener, Listener):
+            yield from ((listener, chain) for chain in listener.filter_chains)
+            if listener.HasField("default_filter_chain"):
+                yield listener, listener.default_filter_chain
 
 
-def _managers(chain: FilterChain) -> Iterator[HttpConnectionManager]:
-    """The connection managers of a chain. Each is packed again into its filter after the caller has changed it."""
-    for network_filter in chain.filters:
-        if network_filter.typed_config.Is(HttpConnectionManager.DESCRIPTOR):
-            manager = HttpConnectionManager.FromString(network_filter.typed_config.value)
-            yield manager
-            network_filter.typed_config.CopyFrom(pack(manager))
-
-
-def _tables(built: Built) -> Iterator[RouteConfiguration]:
-    """Route tables, served by themselves or inside of a connection manager."""
-    yield from (resource for resource in built.resources if isinstance(resource, RouteConfiguration))
-    for chain in _chains(None, built):
-        for manager in _managers(chain):
-            if manager.HasField("route_config"):
-                yield manager.route_config
+def _fits_chain(match: FilterMatch | None, built: Built, listener: Listener, chain: FilterChain) -> bool:
+    if match is None:
+        return True
+    fits = _fits_origin(match, built) and match.listener_name in {None, listener.name}
+    return fits and _fits_tags(match.listener_tags, built, chain.name)
 
 
 def _fits_resource(match: Any, built: Built, resource: Any) -> bool:
@@ -230,19 +267,12 @@ def _has_tags(tags: Mapping[str, str], has: Mapping[str, str]) -> bool:
     return all(has.get(name) == value or (value == _ANY_VALUE and name in has) for name, value in tags.items())
 
 
-def _named(patch: PatchChange[Any]) -> Callable[[Any], bool]:
-    name = None if patch.match is None else patch.match.name
-    return lambda message: name in {None, message.name}
+def _is_named(patch: PatchChange[Any], message: Any) -> bool:
+    return patch.match is None or patch.match.name in {None, message.name}
 
 
 def _name(message: Any) -> str:
     return str(message.name)
-
-
-def _write(container: Any, messages: list[Any]) -> None:
-    copies = [_copy(message) for message in messages]
-    del container[:]
-    container.extend(copies)
 
 
 def _copy(message: M) -> M:
