@@ -49,7 +49,7 @@ from cp.model.registration import written_by_hand
 from cp.model.source import FileReading, read_documents
 from cp.model.violation import Finding, Severity, Violation
 from cp.resources.engine import with_engine
-from cp.resources.parse import finding
+from cp.resources.parse import INVALID, UNWRITABLE, finding, parse
 from cp.resources.world import World
 from cp.store.clock import utc
 from cp.store.port import Delete, Put, Stored
@@ -240,11 +240,25 @@ class ApplyHandler:
     def _checked(self, order: ApplyOrder, stored_by_key: Mapping[Key, Stored]) -> ValidationReport:
         report, name = order.report, order.managed_by
         elsewhere = managed_elsewhere(report.documents, stored_by_key, name) if name else ()
-        faults = (*report.errors, *self._astray(report.documents, stored_by_key), *elsewhere)
+        as_stored = (self._as_stored(document, stored_by_key) for document in report.documents)
+        documents = tuple(managed(document, name) if name else document for document in as_stored)
+        report = self._with_tolerated(replace(report, documents=documents), stored_by_key)
+        faults = (*report.errors, *self._astray(documents, stored_by_key), *elsewhere)
         if faults:
             raise invalid(_TITLE, faults)
-        as_stored = (self._as_stored(document, stored_by_key) for document in report.documents)
-        return replace(report, documents=tuple(managed(document, name) if name else document for document in as_stored))
+        return report
+
+    def _with_tolerated(self, report: ValidationReport, stored_by_key: Mapping[Key, Stored]) -> ValidationReport:
+        """The report, in which documents that stay as they are stored have no fault that is tolerated there."""
+        if report.is_valid:
+            return report
+        invalid_keys = {finding.resource for finding in report.errors if finding.code == INVALID}
+        same = (document for document in report.documents if _is_stored(document, stored_by_key))
+        reads = [parse(document, self._api.kinds) for document in same if document.key in invalid_keys]
+        tolerated = {read.document.key: read for read in reads if read.tolerated}
+        kept = (finding for finding in report.findings if finding.resource not in tolerated or finding.code != INVALID)
+        unwritable = chain.from_iterable(read.findings() for read in tolerated.values())
+        return replace(report, findings=(*kept, *(finding for finding in unwritable if finding.code == UNWRITABLE)))
 
     def _as_stored(self, document: Document, stored_by_key: Mapping[Key, Stored]) -> Document:
         """What is stored of a document, where that depends on what is there already.
@@ -299,6 +313,12 @@ def _wanted(text: str) -> ApplyBody:
 
 def _not_one(reason: str) -> ApiError:
     return bad_request("", f'the body is not {{"resources": [{{"text": …, "place": …}}]}}: {reason}', title=_TITLE)
+
+
+def _is_stored(document: Document, stored_by_key: Mapping[Key, Stored]) -> bool:
+    """True if a document is stored with the same content, wherever it stands."""
+    stored = stored_by_key.get(document.key)
+    return stored is not None and stored.document == document
 
 
 def _outcomes(

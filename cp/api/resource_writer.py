@@ -46,7 +46,7 @@ from cp.model.names import Key
 from cp.model.secret_names import is_trust_record
 from cp.model.violation import Finding, Violation
 from cp.resources.engine import with_engine
-from cp.resources.parse import ParsedDocument, parse_written
+from cp.resources.parse import ParsedDocument, parse
 from cp.resources.rollout import ROLLOUT_KIND
 from cp.store.outcome import must_find
 from cp.store.port import ABSENT, Author, Delete, Put, ReadOnly, Store, Stored
@@ -81,6 +81,8 @@ class ResourceWriter:
         most = LARGEST if caller_of(request).proxy is None else LARGEST_DATAPLANE
         document = await document_of(request, documents, self._api.body_limit, most)
         read = await documents.do(request, lambda _: self._understood(document, key), is_small=is_small(document.data))
+        if read.tolerated:
+            await self._must_be_stored(request, read)
         world = self._api.state.loaded_world
         caller_of(request).must([caller_of(request).proxy_decision(read.resource, key, world)])
         of_trust = await self._of_trust(request, read.document)
@@ -242,12 +244,19 @@ class ResourceWriter:
         return _stamped(document, known, request) if document.key.type == _DATAPLANE else document
 
     def _understood(self, document: Document, key: Key) -> ParsedDocument:
-        read = parse_written(document, self._api.kinds)
+        read = parse(document, self._api.kinds)
         violations = (*_misplaced(document, key), *read.violations)
         if violations:
             faulty = ParsedDocument(document, None, tuple(dict.fromkeys(violations)))
             raise invalid(_TITLE, faulty.findings())
         return read
+
+    async def _must_be_stored(self, request: Request, read: ParsedDocument) -> None:
+        """Check that a document with tolerated faults is as it is stored. Raises `ApiError`."""
+        before = await self._reader.stored_or_none(request, read.document.key)
+        known = None if before is None else before.document
+        if known is None or self._as_stored(read.document, known, request) != known:
+            raise invalid(_TITLE, read.as_written.findings())
 
     async def _members(self, mesh: Document, request: Request) -> list[Delete]:
         """What a Mesh takes with it: what it came with, as it came, and more only if the request says so."""

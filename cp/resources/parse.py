@@ -24,6 +24,10 @@ from cp.resources.redaction import hidden_texts, placeholders
 from cp.resources.resource import Resource
 from cp.resources.schema import MOST_FAULTS, check, near, shortened
 
+INVALID: Final = "invalid"
+UNWRITABLE: Final = "unwritable"
+"""Codes of findings: faults that a document must not have, and those that are tolerated in a stored one."""
+
 _BESIDE_SPEC: Final = frozenset({"spec", "status"})
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _MESH_NAME: Final = re.compile(r"[-a-z0-9_.]{1,253}")
@@ -53,14 +57,21 @@ class ParsedDocument:
 
     @property
     def warnings(self) -> tuple[Violation, ...]:
-        return (*self.not_enforced, *self.deprecated)
+        return (*self.tolerated, *self.not_enforced, *self.deprecated)
+
+    @property
+    def as_written(self) -> ParsedDocument:
+        """The outcome for a write, of which nothing is tolerated."""
+        if not self.tolerated:
+            return self
+        return replace(self, resource=None, violations=(*self.violations, *self.tolerated), tolerated=())
 
     def findings(self) -> Iterator[Finding]:
         """All violations and warnings as findings, each with its file and line."""
         unwritable = (replace(violation, message=f"{violation.message}{_TOLERATED}") for violation in self.tolerated)
         for severity, code, violations in (
-            (Severity.ERROR, "invalid", self.violations),
-            (Severity.WARNING, "unwritable", unwritable),
+            (Severity.ERROR, INVALID, self.violations),
+            (Severity.WARNING, UNWRITABLE, unwritable),
             (Severity.WARNING, "deprecated", self.deprecated),
             (Severity.WARNING, "not-enforced", self.not_enforced),
         ):
@@ -89,10 +100,7 @@ def finding(document: Document, code: str, severity: Severity, violation: Violat
 
 def parse_written(document: Document, kinds: Kinds) -> ParsedDocument:
     """Read a document that is to be written: nothing is tolerated."""
-    read = parse(document, kinds)
-    if not read.tolerated:
-        return read
-    return replace(read, resource=None, violations=(*read.violations, *read.tolerated), tolerated=())
+    return parse(document, kinds).as_written
 
 
 def parse(document: Document, kinds: Kinds) -> ParsedDocument:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from typing import Any
 
 import httpx
@@ -9,7 +11,10 @@ import pytest
 import structlog
 import yaml
 
+from cp.model.document import Document
+from cp.model.names import Key
 from cp.resources.initial_policies import initial_policies
+from cp.store.port import Put
 from tests.api.conftest import Api, Unit
 from tests.api.samples import timeout
 
@@ -139,3 +144,41 @@ def test_what_is_no_list_of_resources_is_refused(api: Api) -> None:
 
 def test_a_control_plane_that_is_only_read_takes_nothing(start: Unit) -> None:
     assert apply(start(read_only=True), {"type": "Mesh", "name": "default"}).status_code == 405
+
+
+def stored_over_limit(api: Api) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A document that an earlier version has stored, and another one of the same name."""
+    large = timeout("large")
+    large["spec"]["to"] *= 1_001
+    asyncio.run(api.store.write(Put(Document(Key("MeshTimeout", "default", "large"), large))))
+    larger = timeout("large")
+    larger["spec"]["to"] *= 1_002
+    return large, larger
+
+
+def applied(api: Api, document: dict[str, Any], **query: str) -> httpx.Response:
+    texts = [{"text": json.dumps(document)}, {"text": json.dumps(timeout("small"))}]
+    return api.post("/_apply", json={"resources": texts}, params=query)
+
+
+def test_document_over_a_limit_is_applied_as_it_is_stored(api: Api) -> None:
+    """A pipeline that applies a folder goes on after an upgrade."""
+    large, larger = stored_over_limit(api)
+
+    answer = applied(api, large).raise_for_status().json()["resources"]
+    assert {each["name"]: each["outcome"] for each in answer} == {"large": "Unchanged", "small": "Created"}
+    (warning,) = answer[0]["warnings"]
+    assert "has 1001 entries, and 1000 are the most; it is used as it is" in warning
+    refused = applied(api, larger)
+    assert (refused.status_code, "has 1002 entries" in refused.text) == (400, True)
+    assert applied(api, {**larger, "name": "new"}).status_code == 400
+
+
+def test_document_over_a_limit_is_put_as_it_is_stored(api: Api) -> None:
+    large, larger = stored_over_limit(api)
+
+    answer = api.put("/meshes/default/meshtimeouts/large", large)
+    assert (answer.status_code, "koguma-revision" in answer.headers) == (200, False)
+    assert "has 1001 entries" in answer.json()["warnings"][0]
+    assert api.put("/meshes/default/meshtimeouts/large", larger).status_code == 400
+    assert api.put("/meshes/default/meshtimeouts/new", {**large, "name": "new"}).status_code == 400

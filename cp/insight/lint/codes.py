@@ -77,7 +77,7 @@ CATALOGUE: Final[Mapping[str, FindingCode]] = MappingProxyType(
         ),
         "unwritable": FindingCode(
             _WARNING,
-            "a document is used that could not be written as it is, for example as a list is too long: change it",
+            "a stored document or a file is used whose content a write could not have, such as a list that is too long",
         ),
         "bad-access-file": FindingCode(
             _ERROR, "the file with rights is invalid, and the rights from before it changed stay in force"
