@@ -19,8 +19,15 @@ WITHIN: Final = 60.0
 
 LIMITS: Final[Mapping[str, Sequence[str]]] = {
     "name_floods": ["too much of one proxy"],
+    "large_requests": ["too many names"],
     "version_floods": ["too much of one proxy"],
     "many_streams": ["too many of one proxy", "silent"],
+    "reconnections": ["forbidden"],
+    "retries": ["forbidden"],
+    "anonymous_retries": ["unauthenticated"],
+    "oversized_requests": ["no request"],
+    "resets": ["no request"],
+    "hang_ups": ["no request"],
     "registrations": ["registrations"],
     "removals": ["registrations"],
     "bootstraps": ["registrations"],
