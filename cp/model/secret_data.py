@@ -17,8 +17,10 @@ from typing import Any, Final, TypeGuard
 
 from cp.model.checkpoint import Checkpoint, pass_checkpoint
 from cp.model.secret_texts import (
+    HINT_WORDS,
     NAME_HINTS,
     REDACTED,
+    SHORT_HINT_WORDS,
     is_cookie,
     is_harmless,
     is_secret_entry,
@@ -58,11 +60,12 @@ _IN_HEADERS: Final = re.compile(r"/[^/]*(?:header|metadata|queryparam|cookie)[^/
 _OF_HEADERS: Final = re.compile(r"headers$", re.IGNORECASE)
 _INDEX: Final = re.compile(r"\d+|-")
 _DATA: Final = re.compile(r"\s*[{\[]|(?:#.*\n|\s)*[\"']?[@\w./-]{1,128}[\"']?\s*:(?:\s|$)")
-_SUSPICIOUS: Final = re.compile(
-    rf"{NAME_HINTS}|eyJ|basic |://|@",
-    re.IGNORECASE,
-)
+_MARKS: Final = ("eyJ", "basic ", "://", "@")
+_SUSPICIOUS: Final = re.compile(rf"{NAME_HINTS}|{'|'.join(_MARKS)}", re.IGNORECASE)
 """Without one of these, nothing in a text is secret, and it is not parsed."""
+
+_SUSPICIOUS_PARTS: Final = tuple(word.lower() for word in (*HINT_WORDS, *SHORT_HINT_WORDS, *_MARKS))
+"""Each of its matches has one of these in lower case. They are found in a tenth of its time."""
 
 
 def redacted(data: Any, checkpoint: Checkpoint = pass_checkpoint) -> Any:
@@ -203,7 +206,7 @@ class _Redaction:
         }
 
     def _text(self, text: str) -> str:
-        if _SUSPICIOUS.search(text) is None:
+        if not _is_suspicious(text):
             return text
         is_data = text.lstrip()[:1] in {"{", "["} or ("\n" in text and _DATA.match(text) is not None)
         shown = self._parsed(text) if is_data else None
@@ -211,7 +214,7 @@ class _Redaction:
 
     def _native(self, text: str) -> str:
         """A message of Envoy's as YAML. Nobody can tell what is secret in a text that is not YAML."""
-        if _SUSPICIOUS.search(text) is None:
+        if not _is_suspicious(text):
             return text
         shown = self._parsed(text)
         if shown is not None:
@@ -224,6 +227,11 @@ class _Redaction:
         shown, hidden = _shown_data(text)
         self.hidden += hidden
         return shown
+
+
+def _is_suspicious(text: str) -> bool:
+    lower = text.lower()
+    return any(part in lower for part in _SUSPICIOUS_PARTS) and _SUSPICIOUS.search(text) is not None
 
 
 _LONGEST_KEPT: Final = 16 * 1024

@@ -71,10 +71,15 @@ _SHOWN_HEADERS: Final = frozenset(
 _WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _PASSWORD: Final = re.compile(r"pass|pwd|pin|otp|secret|cred")
 
+HINT_WORDS: Final = (
+    *("key", "secret", "token", "pass", "pwd", "auth", "cookie", "cred", "users", "extensions", "signature", "jwt"),
+    *("pkcs12", "configyaml", "config_yaml", "kty", "session", "csrf", "xsrf", "hmac", "otp", "bearer", "assertion"),
+)
+SHORT_HINT_WORDS: Final = ("sig", "sid", "pin")
+"""Parts of many other words, so they count at the beginning of a word alone."""
+
 NAME_HINTS: Final = (
-    r"key|secret|token|pass|pwd|auth|cookie|cred|users|extensions|signature|jwt|pkcs12|config_?yaml|kty"
-    r"|session|[cx]srf|hmac|otp|bearer|assertion"
-    r"|(?:(?<![a-zA-Z])|(?-i:(?<=[a-z])(?=[A-Z])))(?:sig|sid|pin)"
+    rf"{'|'.join(HINT_WORDS)}|(?:(?<![a-zA-Z])|(?-i:(?<=[a-z])(?=[A-Z])))(?:{'|'.join(SHORT_HINT_WORDS)})"
 )
 """A regular expression: without a match in the text around it, no name makes anything secret."""
 
