@@ -22,7 +22,7 @@ _STANDING: Final = MappingProxyType(
 """What becomes of a value that no other one overrides, by the state of the proxy; it is in force elsewhere."""
 
 
-def rules(answer: Data, *, wide: bool = False) -> str:
+def rules(answer: Data, *, wide: bool) -> str:
     """The answer of `_rules` as a table: a line for each rule, with its conf and the origins of that."""
     rows = [(of["type"], *row) for of in answer["rules"] for row in _rule_rows(of)]
     rows += [
@@ -33,7 +33,7 @@ def rules(answer: Data, *, wide: bool = False) -> str:
     return listed + _legacy_failure(answer) + _warning_lines(warnings) + _going_on(answer)
 
 
-def policies(answer: Data, *, wide: bool = False) -> str:
+def policies(answer: Data, *, wide: bool) -> str:
     """The answer of `_policies` as a table."""
     rows = ((policy["type"], policy["mesh"], policy["name"], _parts(policy)) for policy in answer["policies"])
     warnings = (
@@ -63,7 +63,7 @@ def _legacy_failure(answer: Data) -> str:
     return f"\nWhat legacy policies do here {failure}\n" if failure else ""
 
 
-def dataplanes(answer: Data, *, wide: bool = False) -> str:
+def dataplanes(answer: Data, *, wide: bool) -> str:
     """The proxies of a policy: each value that it sets, and whether that is in force."""
     rows = [row for item in answer["items"] for row in _effects(item)]
     listed = table_or("it selects no proxy", ("DATAPLANE", "WHERE", "FIELD", "VALUE", "STATUS"), rows, wide=wide)

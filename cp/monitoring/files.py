@@ -43,7 +43,7 @@ scrape_configs:
 def files(pages: str) -> Mapping[str, str]:
     """The text of each file by its path. `pages` is where the documentation is to which alerts lead."""
     dashboards = {f"dashboards/{dashboard.uid}.json": _json(dashboard_json(dashboard)) for dashboard in DASHBOARDS}
-    alerts = _ALERTS + yaml.safe_dump(rules(pages), sort_keys=False, width=120, allow_unicode=True)
+    alerts = _ALERTS + yaml.safe_dump(rules(pages), sort_keys=False, width=120)
     return {"prometheus.yml": _PROMETHEUS, "alerts.yml": alerts, **dashboards}
 
 

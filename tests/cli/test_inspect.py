@@ -532,16 +532,14 @@ def test_lists_of_nothing_say_so(koguma: Koguma, words: tuple[str, ...], told: s
 
 
 @pytest.mark.parametrize("table", [rule_tables.rules, rule_tables.policies])
-def test_what_a_rollout_means_for_a_proxy_is_below_its_rules_and_policies(
-    table: Callable[[Mapping[str, Any]], str],
-) -> None:
+def test_what_a_rollout_means_for_a_proxy_is_below_its_rules_and_policies(table: Callable[..., str]) -> None:
     answer = {"rules": [], "policies": [], "rollout": "rollout 7 is under way (paused): this proxy is served …"}
 
-    assert table(answer).endswith("\nrollout 7 is under way (paused): this proxy is served …\n")
+    assert table(answer, wide=False).endswith("\nrollout 7 is under way (paused): this proxy is served …\n")
 
 
 def test_what_is_proposed_is_not_looked_at_for_a_policy() -> None:
-    text = rule_tables.dataplanes({"items": [], "notLookedAt": ["what rollout 7 of mesh default proposes"]})
+    text = rule_tables.dataplanes({"items": [], "notLookedAt": ["what rollout 7 of mesh default proposes"]}, wide=False)
 
     assert text.splitlines()[-1] == "not looked at: what rollout 7 of mesh default proposes"
 
@@ -552,7 +550,8 @@ def test_a_value_that_a_proxy_refuses_or_has_not_yet_is_not_told_to_be_in_force(
     refused = {"name": "a", "status": "Refused", "survives": [value, {**value, "refused": ["the cluster b: no"]}]}
     behind, there = ({"name": n, "status": s, "survives": [value]} for n, s in (("b", "Out of sync"), ("c", "Online")))
 
-    lines = rule_tables.dataplanes({"items": [each | nothing for each in (refused, behind, there)]}).splitlines()
+    items = [each | nothing for each in (refused, behind, there)]
+    lines = rule_tables.dataplanes({"items": items}, wide=False).splitlines()
 
     assert [line.rpartition("   ")[2] for line in lines[1:]] == [
         "in force",

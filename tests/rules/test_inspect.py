@@ -347,7 +347,7 @@ def test_a_target_by_labels_is_no_rule_for_a_service_without_a_name() -> None:
         {"targetRef": {"kind": "Mesh"}, "default": {"connectionTimeout": "2s"}},
     ]
     world = world_of(text(MESH, WEB, policy("MeshTimeout", "t", to=by_labels)))
-    shown = rule_tables.rules(inspect_rules(world, dataplane(world)))
+    shown = rule_tables.rules(inspect_rules(world, dataplane(world)), wide=False)
 
     assert "to all" in shown
     assert "kuma.io/service=" not in shown
