@@ -73,3 +73,10 @@ def test_tokens_are_in_no_text() -> None:
 
     assert not [type(holder).__name__ for holder in holders if token in repr(holder)]
     assert "web-1" in repr(holders[2])
+
+
+def test_resource_repr_shows_its_key_alone() -> None:
+    secrets = forge.world(*forge.signing_keys()).table("Secret", "default")
+
+    assert secrets
+    assert [repr(secret) for secret in secrets] == [f"<Secret default/{secret.name}>" for secret in secrets]

@@ -48,6 +48,10 @@ def _nested(levels: int) -> Value:
 TWO = ResourceBatch([cluster("a"), cluster("b")])
 
 
+def test_node_of_envoy_is_known_by_its_agent() -> None:
+    assert [Node("a", user_agent=name).is_envoy for name in ("envoy", "gRPC-Python", "")] == [True, False, False]
+
+
 def test_a_response_is_what_protobuf_would_write() -> None:
     message = DiscoveryResponse(version_info="v", type_url=CLUSTER, nonce="n")
     for packed in TWO:

@@ -138,7 +138,7 @@ def test_readers_find_old_or_new_files_and_never_some_of_each(tmp_path: Path) ->
     folder.write(ClientSecrets(b"c1", b"k1", b"a1"))
     folder.write(ClientSecrets(b"c2", b"k2", b"a2"))
 
-    assert files(tmp_path / "shop") == {CERTIFICATE: b"c2", KEY: b"k2", AUTHORITIES: b"a2"}
+    assert files(tmp_path / "shop") == {"certificate.pem": b"c2", "key.pem": b"k2", "authorities.pem": b"a2"}
     assert not before.exists(), "keys of long ago are not left behind"
     assert len(list((tmp_path / "shop").iterdir())) == 3, "the link, what it leads to, and what it led to before"
     assert {path.stat().st_mode & 0o077 for path in (tmp_path / "shop").rglob("*")} == {0}

@@ -232,6 +232,17 @@ def test_what_changes_nothing_says_how_many_have_all(
     assert capsys.readouterr().out == line
 
 
+def test_wait_measures_time_since_first_write(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client: Any = Answers(DONE)
+    monkeypatch.setattr("cp.cli.waiting.monotonic", lambda: 100.25)
+
+    until_delivered(client, WrittenResources(began=100.0, revisions=[7]), duration("1s"))
+
+    assert capsys.readouterr().out == "3 of 3 proxies have it, 0 refused, 250 ms\n"
+
+
 class Impatient:
     """A control plane for which somebody does not wait any longer."""
 

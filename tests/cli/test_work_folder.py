@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -81,6 +82,14 @@ def test_only_a_process_with_the_folders_bootstrap_configuration_is_its_envoy(tm
                 assert work_folder.orphan(tmp_path) == expected
     (tmp_path / "envoy.pid").write_text(f"{orphan}\n")
     assert work_folder.orphan(tmp_path) is None, "it has ended"
+
+
+@pytest.mark.skipif(shutil.which("ps") is None, reason="there is no ps")
+def test_envoy_is_recognized_without_proc_by_ps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(work_folder, "_PROC", tmp_path / "proc")
+
+    with sleeping("--config-path", str(tmp_path / work_folder.BOOTSTRAP)) as envoy_pid, sleeping() as stranger:
+        assert [work_folder.is_envoy(tmp_path, pid) for pid in (envoy_pid, stranger)] == [True, False]
 
 
 def test_a_guard_ends_an_envoy_that_it_cannot_drain_and_nobody_else(tmp_path: Path) -> None:

@@ -165,6 +165,15 @@ def test_where_others_serve_the_change_its_trace_leads_to_theirs() -> None:
     asyncio.run(test())
 
 
+def test_write_is_within_its_request() -> None:
+    rig = Rig()
+    request = rig.traces.begin("")
+    rig.traces.note_write(0, 7, {})
+
+    (write,) = rig.sink.spans
+    assert (write.context.trace, write.parent) == (request.context.trace, request.context.span)
+
+
 def test_no_trace_is_sent_that_the_caller_does_not_want() -> None:
     async def test() -> None:
         rig = Rig()
