@@ -24,6 +24,15 @@ def test_the_worst_of_the_last_minute_is_remembered_and_no_older_one() -> None:
     assert lag.worst == 0.01
 
 
+def test_lag_is_counted_up_to_each_bound() -> None:
+    metrics = Metrics()
+    lines = [line for line in metrics.text().decode().splitlines() if "event_loop_lag_seconds_bucket" in line]
+
+    bounds = [line.partition('le="')[2].partition('"')[0] for line in lines]
+    assert bounds[:7] == ["0.001", "0.0025", "0.005", "0.01", "0.025", "0.05", "0.1"]
+    assert bounds[7:] == ["0.25", "0.5", "1.0", "2.5", "5.0", "10.0", "30.0", "+Inf"]
+
+
 def test_a_loop_that_is_kept_busy_is_noticed() -> None:
     lag, own_lag = measured(work)
 

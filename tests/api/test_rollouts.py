@@ -136,6 +136,16 @@ def test_what_is_about_all_proxies_at_once_cannot_be_rolled_out(api: Api, resour
     assert fault["reason"].startswith("cannot be rolled out: a ")
 
 
+def test_rollout_faults_name_changed_before_removed_resources(api: Api) -> None:
+    before = [{"text": yaml.safe_dump(each)} for each in (dataplane("gone"), timeout("kept"))]
+    api.post("/_apply", json={"resources": before, "managedBy": "git"}).raise_for_status()
+
+    refused = begin(api, timeout("kept"), {"type": "Mesh", "name": "new"}, managedBy="git", prune=True)
+
+    reasons = [fault["reason"] for fault in refused.json()["invalid_parameters"]]
+    assert [reason.partition(": a ")[2].split()[0] for reason in reasons] == ["Mesh", "Dataplane"]
+
+
 def test_what_stays_as_it_is_may_stand_beside_what_is_rolled_out(api: Api) -> None:
     """As in a folder with everything in it."""
     mesh = {"type": "Mesh", "name": "default"}
