@@ -385,18 +385,20 @@ def test_what_does_not_answer_as_a_control_plane_is_a_problem(offline: Koguma, o
 
 def test_a_source_does_not_fill_the_memory(offline: Koguma, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "LARGEST", 1 << 20)
-    size = [0]
+    offsets: list[int] = []
 
     def answers(path: str, offset: int) -> tuple[int, Any]:
-        size[0] += 1
-        items = [{**TIMEOUT, "name": f"t{offset}", "conf": "a" * 10_000}]
-        return 200, page(*items, following=f"http://x/?offset={offset + 1}") if "timeouts" in path else MESH
+        if path != "/meshes/shop/timeouts":
+            return 200, MESH if path == "/meshes/shop" else page()
+        offsets.append(offset)
+        item = {**TIMEOUT, "name": f"t{offset}", "conf": "a" * 100_000}
+        return 200, page(item, following=f"http://x/?offset={offset + 1}" if offset < 30 else None)
 
     with answering(answers) as url:
-        ended = offline("migrate", "shop", "--from-kuma", url)
+        ended = offline("import", url, "--mesh", "shop", "--dry-run")
 
     assert "does not answer as a control plane does" in ended.err
-    assert size[0] < 200
+    assert 9 <= len(offsets) < 12
 
 
 @pytest.mark.parametrize(("bound", "reason"), [("_MOST_TEXT", "0 MiB of resources"), ("_MOST_MESHES", "1 meshes")])
