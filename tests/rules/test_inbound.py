@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from cp.rules import meets
+from cp.translate.inbound import rules_side_by_side
 from tests.rules.texts import MESH, WHOLE_MESH, Data, inbound, policy, proxy, subset, text
 from tests.rules.worlds import rules_of, world_of
 
@@ -167,3 +168,14 @@ def test_very_many_rules_for_some_clients_are_not_put_together() -> None:
 
     assert len(rules) == 2 * 99
     assert all(some.combined.conf.value["http"].keys() == {"requestTimeout", "streamIdleTimeout"} for some in rules)
+
+
+def test_rules_side_by_side_leave_out_removed_items() -> None:
+    clients = ("api", "db")
+    rules = [{"default": {"allow": [spiffe("Exact", f"spiffe://default/{name}")]}} for name in clients]
+    permission = policy("MeshTrafficPermission", "p", rules=rules)
+    found_rules = rules_of(world_of(text(MESH, WEB, permission)), "MeshTrafficPermission")
+
+    left = [combined.conf.value for _, combined in rules_side_by_side(found_rules, 0, lambda item: item.index == 0)]
+
+    assert left == [rules[1]["default"]]
