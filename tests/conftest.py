@@ -16,9 +16,9 @@ from tests.witness import Witness
 # The time that an example takes depends on the machine, and so is not limited. The profile `long` draws many examples,
 # `landing` the same ones each time, and `fresh`, which is for `make draws`, new ones for a round.
 _CALM = [HealthCheck.too_slow]
-settings.register_profile("koguma", deadline=None, max_examples=40, suppress_health_check=_CALM)
+settings.register_profile("koguma", deadline=None, max_examples=30, suppress_health_check=_CALM)
 settings.register_profile("long", deadline=None, max_examples=1000, suppress_health_check=_CALM)
-settings.register_profile("landing", deadline=None, derandomize=True, max_examples=40, suppress_health_check=_CALM)
+settings.register_profile("landing", deadline=None, derandomize=True, max_examples=30, suppress_health_check=_CALM)
 settings.register_profile(
     "fresh", deadline=None, max_examples=25, database=None, print_blob=True, suppress_health_check=_CALM
 )

@@ -244,8 +244,8 @@ _WITHOUT_LIMITS: Final = frozenset({"Rollout"})
 
 
 KEPT_WHEN_LOADED: Final = frozenset({"MeshProxyPatch"})
-"""Kinds whose limits stored documents have to keep too: each entry is applied to everything that proxies have, and no
-product of them has a limit."""
+"""Kinds whose limits stored documents have to keep too: each entry is applied to everything that proxies have. The
+limits of products count its bytes, and not this work."""
 
 
 def too_many(kind: str, data: Mapping[str, Any]) -> Iterator[Violation]:

@@ -106,6 +106,15 @@ MANY = "---\n".join(
     for n in range(7000)
 )
 
+WORST_FOR_LONG: Final = (
+    post("/_apply", json.dumps({"resources": [{"text": MANY}]}).encode(), 200),
+    get("/_diff/proxies?from=1&to=1"),
+    get("/_diff/plan?from=0"),
+    get("/_lint"),
+    post("/_apply", b'{"resources": [' + b'{"text":""},' * 500_000 + b'{"text":""}]}'),
+)
+"""Those that take long to answer."""
+
 WORST: Final = (
     get("/"),
     get("/who-am-i"),
@@ -133,7 +142,6 @@ WORST: Final = (
     get("/dataplanes?" + "tag=kuma.io/service:&" * 2000),
     post(f"{WEB}/_readiness", b'{"a":' * 700),
     post(f"{WEB}/_readiness", b"[" * 4 * MIB, 413),
-    post("/_apply", json.dumps({"resources": [{"text": MANY}]}).encode(), 200),
     get("/_fleet"),
     get(f"/_fleet?mesh={FAR}", 404),
     get("/_feed?wait=0s&since=" + "9" * 5000),
@@ -147,8 +155,6 @@ WORST: Final = (
     get("/_diff?from=0"),
     get("/_diff?from=" + "9" * 5000, 400),
     get("/_diff/proxies?from=0"),
-    get("/_diff/proxies?from=1&to=1"),
-    get("/_diff/plan?from=0"),
     get("/_prometheus/targets"),
     get("/gui", 200, 404),
     get("/gui/" + "a" * 5000, 200, 404),
@@ -179,7 +185,6 @@ WORST: Final = (
     get("/metrics"),
     get("/_resources"),
     get("/policies"),
-    get("/_lint"),
     get("/meshes/default/_lint"),
     get("/_instances"),
     post("/_instances/_ask", b"[" * 8000, 503),
@@ -218,7 +223,6 @@ WORST: Final = (
     post("/validate", UNKNOWN, 200, headers=YAML),
     post("/validate", b"a: 1\n---\n" * 5000, 200, headers=YAML),
     post("/_apply", json.dumps({"resources": [{"text": text} for text in MISSING]}).encode()),
-    post("/_apply", b'{"resources": [' + b'{"text":""},' * 500_000 + b'{"text":""}]}'),
     post("/_apply", b'{"resources": [], "more": [' + b"[]," * 4 * MIB + b"1]}"),
     post("/_apply", b'{"resources":' + b"[" * 1_000_000),
     post("/_delivery", json.dumps({"revisions": [1] * 100_000}).encode()),
@@ -299,7 +303,7 @@ def written(folder: Path, documents: Iterable[Document]) -> Path:
 
 def test_each_route_is_asked(api: Api) -> None:
     routes = [route for route in create_api(api.collaborators, no_metrics).routes if isinstance(route, Route)]
-    asked = {(_route_of(routes, one), one.method) for one in WORST}
+    asked = {(_route_of(routes, one), one.method) for one in (*WORST, *WORST_FOR_LONG)}
     every = {(route.path, method) for route in routes for method in (route.methods or set()) - {"HEAD"}}
 
     assert every - asked == set()
@@ -328,7 +332,9 @@ OF_MANY: Final = (
 )
 
 
-@pytest.mark.parametrize("asked", WORST, ids=str)
+@pytest.mark.parametrize(
+    "asked", [*WORST, *(pytest.param(asked, marks=pytest.mark.long) for asked in WORST_FOR_LONG)], ids=str
+)
 def test_no_request_has_the_event_loop_for_long(
     start: Unit, world: World, asked: Asked, database: Path, tmp_path: Path
 ) -> None:

@@ -298,7 +298,10 @@ def test_a_port_that_is_taken_is_told(tmp_path: Path, listener: str, workers: st
 
 @pytest.mark.parametrize(
     ("address", "hint"),
-    [("192.0.2.1", "This machine does not have that address."), ("nowhere.invalid", "Name an IP address")],
+    [
+        ("192.0.2.1", "This machine does not have that address."),
+        pytest.param("nowhere.invalid", "Name an IP address", marks=pytest.mark.long),
+    ],
 )
 def test_an_address_that_is_not_this_machines_is_told(address: str, hint: str) -> None:
     ended = started("--store", "memory:", "--bind", address)
