@@ -22,6 +22,7 @@ from debian.installation import ROOT, interpreter, lay_out, needed, wheel
 from debian.lock import BUILD_FILE, FILE
 from tests.api.samples import dataplane
 from tests.support.control_plane import ControlPlane
+from tests.support.loopback import new_host
 from tests.support.mesh import MESH
 
 OF_SERVERS = {"cryptography", "envoy-data-plane", "grpcio", "protobuf", "starlette", "uvicorn", "xds-protos"}
@@ -96,7 +97,7 @@ def test_it_tells_its_version_and_helps(base: Path) -> None:
 def test_it_runs_a_proxy(base: Path, tmp_path: Path) -> None:
     (envoy := tmp_path / "envoy").write_text("#!/bin/sh\nexit 7\n")
     envoy.chmod(0o755)
-    (file := tmp_path / "web.yaml").write_text(yaml.safe_dump(dataplane()))
+    (file := tmp_path / "web.yaml").write_text(yaml.safe_dump(dataplane(address=new_host())))
     with ControlPlane(tmp_path / "cp") as control_plane:
         control_plane.apply(MESH)
         address = control_plane.api.url

@@ -125,6 +125,10 @@ _APPENDS: Final = (
 
 
 def _is_stream(value: Any) -> bool:
+    """True of the path of a stream, and of a backend that writes to no other file."""
+    if isinstance(value, Mapping):
+        parts = (value, *(part for part in value.values() if isinstance(part, Mapping)))
+        return all(_is_stream(part["path"]) for part in parts if part.get("path") is not None)
     return isinstance(value, str) and value in _STREAMS
 
 
@@ -162,8 +166,8 @@ _TLS_FILES: Final = "uses certificates and keys in files on the machines of prox
 POWERS: Final[tuple[Power, ...]] = (
     Power("MeshProxyPatch", _R, _ANY_FILTER, Grant.NAMED),
     Power("ProxyTemplate", _R, _ANY_FILTER, Grant.NAMED),
-    Power("MeshAccessLog", _R, _APPENDS, Grant.NAMED, _file("spec.*[].default.backends[].file.path")),
-    Power("Mesh", _R, _APPENDS, Grant.NAMED, _file("logging.backends[].conf.path")),
+    Power("MeshAccessLog", _R, _APPENDS, Grant.NAMED, _file("spec.*[].default.backends[].file")),
+    Power("Mesh", _R, _APPENDS, Grant.NAMED, _file("logging.backends[]")),
     Power("MeshHealthCheck", _R, _APPENDS, Grant.NAMED, _file("spec.to[].default.eventLogPath")),
     Power("HealthCheck", _R, _APPENDS, Grant.NAMED, _file("conf.eventLogPath")),
     Power(
@@ -174,7 +178,7 @@ POWERS: Final[tuple[Power, ...]] = (
         Part("spec.endpoints[].address", Taking.ADDED, _is_no_socket, f"that begins with `{SOCKET}`"),
     ),
     Power("MeshAccessLog", _T, _READS_VARIABLES, Grant.NAMED, _variables("spec.*[].default.backends[].*")),
-    Power("Mesh", _T, _READS_VARIABLES, Grant.NAMED, _variables("logging.backends[].format")),
+    Power("Mesh", _T, _READS_VARIABLES, Grant.NAMED, _variables("logging.backends[]")),
     Power("GlobalSecret", _T, "replaces the keys that sign tokens of people: becomes an administrator", Grant.NAMED),
     Power("UserToken", _T, "makes a token of an administrator", Grant.NAMED),
     Power("ZoneToken", _T, "makes tokens for the proxies of zones", Grant.NAMED),

@@ -33,7 +33,7 @@ from cp.metrics import Metrics
 from cp.model.names import dataplane_key
 from cp.precedence import Precedence
 from cp.translate.packing import SHORT
-from cp.translate.snapshot import Snapshot, SnapshotPart
+from cp.translate.snapshot import EMPTY, Snapshot, SnapshotPart
 
 REMEMBERED: Final = 10_000
 """Proxies that have left of which it is remembered when they were connected."""
@@ -278,9 +278,9 @@ class StreamSide:
         """What a proxy should have; nothing until that is known."""
         return self._state.newest(proxy)
 
-    def given(self, proxy: str) -> Snapshot | None:
-        """What a proxy was given last, which need not be its newest."""
-        return self._state.snapshots.get(proxy)
+    def given(self, proxy: str) -> Snapshot:
+        """What a proxy should have or, while that is not known, what it was given last."""
+        return self._state.snapshots.get(proxy, EMPTY)
 
     def unknown_drain_time(self, node: Node) -> float:
         """How long listeners may drain of which this process knows nothing: those of a proxy that is new to it."""

@@ -46,13 +46,14 @@ from cp.ads.turned_away import TurnedAway
 from cp.ads.unknown_nodes import TooManyUnknownNodes, UnknownNodes
 from cp.model.names import Key, proxy_id
 from cp.translate.packing import SHORT
-from cp.translate.snapshot import EMPTY, Snapshot
+from cp.translate.snapshot import Snapshot
 
 _MOST_WAITING = 16  # with so many responses waiting to be written, requests wait too
 _MOST_UNANSWERED = 8  # with so many responses waiting for an answer, what is newer waits too
 _LARGE = 64 * 1024  # a message of so many bytes needs a slot
 _LARGE_REQUEST = 256 * 1024  # it has some 2,000 names, which are measured by what the proxy is sent
 _LONGEST_COMPUTATION = 30.0  # seconds to wait for that
+_UNTIL_NEXT_LOOK = 0.1  # seconds until it is looked again whether it is known
 _LONGEST_TIMER = 3600.0  # seconds
 
 NO_REQUEST: Final = "no request"
@@ -244,7 +245,8 @@ class Stream:
         if node is None:
             return
         with self._unknown_nodes.counted(node.id), self._shares.entered(node.id, self._shared) as self._share:
-            self._share.note_request(len(self._first_request or b""))
+            if self._is_named:  # or anyone with a token for many Dataplanes could spend the budget of this one
+                self._share.note_request(len(self._first_request or b""))
             await self._serve_node(node, context)
 
     async def _admit_in_time(self, token: str, claims: DataplaneClaims | None, context: Context) -> Node | None:
@@ -378,7 +380,7 @@ class Stream:
             trusts_versions=self._hub.trusts_versions(node.id),
             keeps_unknown=drain_time > 0,
             is_envoy=node.is_envoy,
-            given=lambda: self._hub.given(node.id) or EMPTY,
+            given=lambda: self._hub.given(node.id),
         )
         self._log = self._log.bind(proxy=node.id)
         self._connection = Connection(node, self._kind.name, self._session, self._wake.set)
@@ -395,17 +397,16 @@ class Stream:
                     self._deadline.cancel()
                 self._log.info("proxy.disconnected")
 
-    async def _wait_for_snapshot(self) -> None:
-        """Wait until it is known how large a request of this proxy may be, if the first one is large."""
+    async def _wait_for_snapshot(self, size: int) -> None:
+        """Wait until it is known how large a request of this proxy may be, if this one is large."""
         proxy = self._connection.node.id
-        is_large = self._first_request is not None and len(self._first_request) > _LARGE_REQUEST
-        if not is_large or not self._unknown_nodes.is_known(proxy):
+        if size <= _LARGE_REQUEST or not self._unknown_nodes.is_known(proxy):
             return
         with suppress(TimeoutError):
             async with asyncio.timeout(_LONGEST_COMPUTATION):
-                while self._hub.given(proxy) is None and not self._is_ending:
-                    self._wake.clear()
-                    await self._wake.wait()
+                while self._hub.newest(proxy) is None and not self._is_ending and self._expulsion is None:
+                    self._must_be_admitted()
+                    await asyncio.sleep(_UNTIL_NEXT_LOOK)  # the event belongs to the writer
 
     def _take_first_request(self) -> bytes:
         """The first request, which may have 4 MiB of metadata: no frame may keep it for as long as the stream lasts."""
@@ -417,7 +418,9 @@ class Stream:
             # Not with the first response: if that is cancelled on its way, gRPC sends the metadata again beside the
             # status, which fails, and the client is never told that the stream has ended.
             await context.send_initial_metadata(())
-        await self._wait_for_snapshot()
+        await self._wait_for_snapshot(len(self._first_request or b""))
+        if self._expulsion is not None:
+            raise self._expulsion
         self._receive(self._take_first_request())
         if self._session.is_fresh:
             self._hub.note_start(self._connection)
@@ -442,12 +445,13 @@ class Stream:
                 await self._outbox_is_empty.wait()
             await self._rounds.turn()
             self._share.note_request(len(data))
+            await self._wait_for_snapshot(len(data))
             self._receive(data)
             del data  # it may have megabytes, and the next request may come late
 
     def _receive(self, data: bytes) -> None:
         self._must_be_admitted()
-        check_size(len(data), self._hub.given(self._connection.node.id) or EMPTY)
+        check_size(len(data), self._hub.given(self._connection.node.id))
         request = self._kind.decoded(data, self._hub.names)
         if request.node_id not in {"", self._connection.node.id}:
             raise ProtocolViolation("node.id is another one than in the first request on the stream")

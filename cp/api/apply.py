@@ -256,7 +256,8 @@ class ApplyHandler:
         same = (document for document in report.documents if _is_stored(document, stored_by_key))
         reads = [parse(document, self._api.kinds) for document in same if document.key in invalid_keys]
         tolerated = {read.document.key: read for read in reads if read.tolerated}
-        kept = (finding for finding in report.findings if finding.resource not in tolerated or finding.code != INVALID)
+        faults = {fault for read in tolerated.values() for fault in read.as_written.findings()}
+        kept = (finding for finding in report.findings if finding not in faults)
         unwritable = chain.from_iterable(read.findings() for read in tolerated.values())
         return replace(report, findings=(*kept, *(finding for finding in unwritable if finding.code == UNWRITABLE)))
 

@@ -81,10 +81,10 @@ class ResourceWriter:
         most = LARGEST if caller_of(request).proxy is None else LARGEST_DATAPLANE
         document = await document_of(request, documents, self._api.body_limit, most)
         read = await documents.do(request, lambda _: self._understood(document, key), is_small=is_small(document.data))
-        if read.tolerated:
-            await self._must_be_stored(request, read)
         world = self._api.state.loaded_world
         caller_of(request).must([caller_of(request).proxy_decision(read.resource, key, world)])
+        if read.tolerated:
+            await self._must_be_stored(request, read)
         of_trust = await self._of_trust(request, read.document)
         if is_dry:
             return await self._try(request, read, of_trust)

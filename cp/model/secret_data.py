@@ -18,6 +18,7 @@ from typing import Any, Final, TypeGuard
 from cp.model.checkpoint import Checkpoint, pass_checkpoint
 from cp.model.secret_texts import (
     HINT_WORDS,
+    KEY_IN_BASE64,
     NAME_HINTS,
     REDACTED,
     SHORT_HINT_WORDS,
@@ -60,11 +61,11 @@ _IN_HEADERS: Final = re.compile(r"/[^/]*(?:header|metadata|queryparam|cookie)[^/
 _OF_HEADERS: Final = re.compile(r"headers$", re.IGNORECASE)
 _INDEX: Final = re.compile(r"\d+|-")
 _DATA: Final = re.compile(r"\s*[{\[]|(?:#.*\n|\s)*[\"']?[@\w./-]{1,128}[\"']?\s*:(?:\s|$)")
-_MARKS: Final = ("eyJ", "basic ", "://", "@")
+_MARKS: Final = ("eyJ", "basic ", "://", "@", *map(re.escape, KEY_IN_BASE64))
 _SUSPICIOUS: Final = re.compile(rf"{NAME_HINTS}|{'|'.join(_MARKS)}", re.IGNORECASE)
 """Without one of these, nothing in a text is secret, and it is not parsed."""
 
-_SUSPICIOUS_PARTS: Final = tuple(word.lower() for word in (*HINT_WORDS, *SHORT_HINT_WORDS, *_MARKS))
+_SUSPICIOUS_PARTS: Final = tuple(word.replace("\\", "").lower() for word in (*HINT_WORDS, *SHORT_HINT_WORDS, *_MARKS))
 """Each of its matches has one of these in lower case. They are found in a tenth of its time."""
 
 
@@ -230,7 +231,7 @@ class _Redaction:
 
 
 def _is_suspicious(text: str) -> bool:
-    lower = text.lower()
+    lower = text.lower().replace("\u017f", "s")  # the long s, which the expression takes for one
     return any(part in lower for part in _SUSPICIOUS_PARTS) and _SUSPICIOUS.search(text) is not None
 
 

@@ -191,8 +191,9 @@ class Snapshot:
         return version_of(self.digest(type_url))
 
     def active_version(self, type_url: str) -> str:
-        """The version of a whole type once nothing drains."""
-        return version_of(sum(part.whole(type_url).digest for part in self.active_parts))
+        """The version of a whole type as it is sent, without what is for draining listeners alone."""
+        active = self.parts[: len(self.parts) - len(self.draining)]
+        return version_of(sum(part.whole(type_url).digest for part in active))
 
     def frames(self, type_url: str) -> bytes:
         return b"".join(part.frames(type_url) for part in self.parts)

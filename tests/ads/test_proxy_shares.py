@@ -165,9 +165,9 @@ def test_a_new_stream_pays_for_requests_of_earlier_ones() -> None:
     async def scene(hub: Hub, server: AdsServer) -> None:
         now, shares = 0.0, server._surroundings.shares
         shares._clock = lambda: now
-        shares._requests.bucket(WEB).spend(ShareLimits(None).request_bytes, now)
+        shares._requests.bucket(WEB).spend(ShareLimits(None).request_bytes + 1, now)
         async with Proxy(server.port) as first, Proxy(server.port) as second, Proxy(server.port, "default.b") as other:
-            await first.ask(CLUSTER)  # read, as it is not known yet whose it is; and more than may be read
+            await first.ask(CLUSTER)  # read, as it is not known yet whose it is
             await first.hear()
             await first.ask(ENDPOINTS, "a")
             await second.ask(CLUSTER)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cp.model import secret_data
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.model.secret_data import _kept_data
@@ -125,6 +127,19 @@ def test_long_texts_are_not_kept() -> None:
     redacted(KINDS["MeshProxyPatch"], {"spec": {"value": "token: " + "x" * 100_000}})
 
     assert _kept_data.cache_info().currsize == before
+
+
+@pytest.mark.parametrize("beginning", ["", "a", "ab"])
+def test_private_key_in_base64_is_hidden(beginning: str) -> None:
+    """Wherever the groups of base64 begin, and with no other word that says that it is a secret."""
+    pem = f"{beginning}-----BEGIN PRIVATE KEY-----\nMIGHAgEAMBMG\n-----END PRIVATE KEY-----\n"
+    text = base64.b64encode(pem.encode()).decode()
+
+    assert text not in str(secret_data.redacted({"spec": {"x-client-pem": text}}))
+
+
+def test_long_s_hides_no_word() -> None:
+    assert "hunter" not in str(secret_data.redacted({"note": "pa\u017fsword=hunter"}))
 
 
 def test_kinds_of_the_control_plane_have_no_limits() -> None:
