@@ -35,7 +35,7 @@ PORTS: Final = (80, 443, 8080)
 Clusters: TypeAlias = frozenset[str]
 
 REFUSED: Final[Clusters] = frozenset({MISSING_CLUSTER})
-"""A name leads to an ExternalService also where no TrafficPermission lets the proxy call it: the call is refused there."""
+"""A name leads to an ExternalService also where no TrafficPermission lets the proxy call it: it is refused there."""
 
 
 def answered(snapshot: Snapshot) -> Mapping[str, str]:
