@@ -7,12 +7,10 @@ interpreter of one Debian release, since the libraries in them are compiled for 
 from __future__ import annotations
 
 import argparse
-import compileall
 import getpass
 import gzip
 import json
 import os
-import py_compile
 import shutil
 import socket
 import subprocess
@@ -234,9 +232,9 @@ def _finish(package: DebianPackage, tree: Path, of_both: Build) -> None:
     for name, path in _INSTALLED[package].items():
         (tree / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(HERE / package.name / name, tree / path)
-    # Nobody could compile it later: the folder is not the user's.
-    mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
-    compileall.compile_dir(tree / HOME, quiet=1, workers=0, invalidation_mode=mode, stripdir=str(tree))
+    # Nobody could compile it later: the folder is not the user's. A process of its own forks, as it has no threads.
+    compile_all = [sys.executable, "-m", "compileall", "-q", "-j", "0", "--invalidation-mode", "unchecked-hash"]
+    subprocess.run([*compile_all, "-s", str(tree), str(tree / HOME)], check=True)
     _write_documentation(package, tree, of_both)
     _write_control(package, tree, of_both)
     for file in tree.rglob("*"):
