@@ -15,10 +15,7 @@ PYTEST := $(BIN)/python -m pytest
 # A file's tests share what they start, so they stay together. (`loadgroup` of xdist 3.8 does nothing under pytest 9.2.)
 # Many wait for what they started, so twice as many run at once as there are processors.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(8, (os.cpu_count() or 1) * 2))')
-# Those that take long wait the most.
-LONG_WORKERS ?= $(shell $(PYTHON) -c 'import os; print(min(8, (os.cpu_count() or 1) * 5 // 2))')
-SPREAD = --dist loadfile --no-loadscope-reorder
-PARALLEL = -n $(WORKERS) $(SPREAD)
+PARALLEL = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .DELETE_ON_ERROR:
 .SUFFIXES:
@@ -39,7 +36,7 @@ test: setup .grpc-js/installed ## run the tests (ARGS="-k timeout -x" goes to py
 	@$(PYTEST) $(PARALLEL) $(ARGS)
 
 test-long: setup .grpc-js/installed ## run the tests that take long by their nature, which `make test` leaves out
-	@$(PYTEST) -n $(LONG_WORKERS) $(SPREAD) -m long $(ARGS)
+	@$(PYTEST) $(PARALLEL) -m long $(ARGS)
 
 test-envoys: setup $(ENVOYS:%=.envoys/%/installed) ## run the tests that start an Envoy on every supported Envoy
 	@for version in $(ENVOYS); do echo "Envoy $$version"; \
