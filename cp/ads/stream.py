@@ -232,7 +232,7 @@ class Stream:
 
     async def _serve(self, context: Context) -> None:
         token, claims = "", None
-        if self._doorkeeper is not None:  # before anything is read: a request may have 4 MiB
+        if self._doorkeeper is not None:  # before anything is read: a request may have megabytes
             token = token_of(context.invocation_metadata() or ())
             await self._doorkeeper.loaded()
             await self._rounds.turn()
@@ -409,7 +409,7 @@ class Stream:
                     await asyncio.sleep(_UNTIL_NEXT_LOOK)  # the event belongs to the writer
 
     def _take_first_request(self) -> bytes:
-        """The first request, which may have 4 MiB of metadata: no frame may keep it for as long as the stream lasts."""
+        """The first request, which may have megabytes: no frame may keep it for as long as the stream lasts."""
         request, self._first_request = self._first_request, None
         return request or b""
 

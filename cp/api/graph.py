@@ -174,15 +174,15 @@ def _outcomes(route: GraphRoute) -> set[_Outcome]:
 
 
 def _route(route: GraphRoute, numbers: _Numbers, requests: Requests | None) -> dict[str, Any]:
-    def of_cluster(to: GraphPoint | None, section: str, cluster: str) -> dict[str, Any]:
+    def destination(to: GraphPoint | None, section: str, cluster: str) -> dict[str, Any]:
         counted = {} if requests is None else {"requests": requests.get(cluster, 0)}
         return {"to": None if to is None else numbers[to], "section": section, **counted}
 
     splits = [
-        {**of_cluster(split.point, split.section, split.cluster), "weight": split.weight} for split in route.splits
+        {**destination(split.point, split.section, split.cluster), "weight": split.weight} for split in route.splits
     ]
     copies = [
-        {**of_cluster(copy.point, copy.section, copy.cluster), "percentage": copy.percentage} for copy in route.copies
+        {**destination(copy.point, copy.section, copy.cluster), "percentage": copy.percentage} for copy in route.copies
     ]
     reason = {"reason": route.reason} if route.reason else {}
     return {

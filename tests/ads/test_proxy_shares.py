@@ -161,7 +161,21 @@ def test_many_requests_are_read_later() -> None:
         assert share.pause == 0
 
 
-def test_a_new_stream_pays_for_requests_of_earlier_ones() -> None:
+def test_first_request_of_any_client_costs_nothing() -> None:
+    """Its token is not for one Dataplane, so it could spend the budget of any."""
+
+    async def scene(hub: Hub, server: AdsServer) -> None:
+        for _ in range(3):
+            async with Proxy(server.port) as proxy:
+                await proxy.ask(CLUSTER, "x" * 500_000)
+                await eventually_on_loop(lambda: bool(hub.observer.of(WEB)))
+            await eventually_on_loop(lambda: not hub.observer.of(WEB))
+        assert server._surroundings.shares._requests.bucket(WEB).used == 0
+
+    play(scene)
+
+
+def test_later_stream_pays_for_earlier_requests() -> None:
     async def scene(hub: Hub, server: AdsServer) -> None:
         now, shares = 0.0, server._surroundings.shares
         shares._clock = lambda: now
@@ -267,7 +281,7 @@ def test_a_client_that_is_turned_away_often_waits_and_others_do_not() -> None:
     play(scene, most_streams_of_address=1)
 
 
-def test_a_dataplane_turned_away_in_a_request_waits_with_its_next_streams() -> None:
+def test_dataplane_that_was_turned_away_waits() -> None:
     turned_away = TurnedAway(lambda: 0.0)
     for _ in range(AT_ONCE):
         turned_away.note(WEB)

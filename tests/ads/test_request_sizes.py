@@ -10,7 +10,7 @@ from cp.ads.hub import Hub
 from cp.ads.server import AdsServer, ServerOptions
 from cp.ads.session.messages import MOST_NAMES, TooManyNames
 from cp.ads.session.request_sizes import MOST_UNEXPECTED, check_size, held_bytes
-from cp.ads.stream import NO_REQUEST
+from cp.ads.stream import NO_REQUEST, Stream
 from cp.translate.packing import CLUSTER, ENDPOINTS
 from cp.translate.snapshot import EMPTY, Snapshot
 from tests.ads.content import cluster, endpoints, snapshot
@@ -33,7 +33,7 @@ def reconnect(type_url: str, *, subscribes: bool = True) -> bytes:
 
 
 @pytest.mark.parametrize("is_computed", [True, False])
-def test_a_delta_client_names_all_resources_of_a_large_mesh(is_computed: bool) -> None:
+def test_client_names_resources_of_large_mesh(is_computed: bool) -> None:
     async def scene(hub: Hub, server: AdsServer) -> None:
         changed = snapshot(*large_mesh().of(CLUSTER), *large_mesh().of(ENDPOINTS), cluster("new"))
         if is_computed:
@@ -53,8 +53,67 @@ def test_a_delta_client_names_all_resources_of_a_large_mesh(is_computed: bool) -
     play(scene, most_bytes_of_proxy=64 * 1024)
 
 
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of large requests whose streams have begun to wait for a snapshot."""
+    sizes = []
+    wait = Stream._wait_for_snapshot
+
+    async def noted(stream: Stream, size: int) -> None:
+        if size > MOST_UNEXPECTED:
+            sizes.append(size)
+        await wait(stream, size)
+
+    monkeypatch.setattr(Stream, "_wait_for_snapshot", noted)
+    return sizes
+
+
+def test_large_later_request_waits_for_snapshot(waits: list[int]) -> None:
+    async def scene(hub: Hub, server: AdsServer) -> None:
+        hub.publisher.forget(WEB)
+        async with Proxy(server.port, method=DELTA, max_send_message_length=-1) as proxy:
+            await proxy.say(delta(CLUSTER))
+            await proxy.say(reconnect(ENDPOINTS))
+            await eventually_on_loop(lambda: bool(waits))
+            hub.publisher.publish(WEB, large_mesh())
+            [connection] = hub.observer.of(WEB)
+            await eventually_on_loop(lambda: len(connection.session.statuses) == 2)
+
+    play(scene)
+
+
+def test_returning_client_is_measured_by_newest_snapshot(waits: list[int]) -> None:
+    async def scene(hub: Hub, server: AdsServer) -> None:
+        async with Proxy(server.port, method=DELTA) as proxy:
+            await proxy.say(delta(CLUSTER))
+            await proxy.hear()
+        await eventually_on_loop(lambda: not hub.observer.of(WEB))
+        assert hub.streams.newest(WEB) is None
+        async with Proxy(server.port, method=DELTA, max_send_message_length=-1) as proxy:
+            await proxy.say(reconnect(ENDPOINTS))
+            await eventually_on_loop(lambda: bool(waits))
+            hub.publisher.publish(WEB, large_mesh())
+            [connection] = hub.observer.of(WEB)
+            await eventually_on_loop(lambda: len(connection.session.statuses) == 1)
+
+    play(scene)
+
+
+def test_waiting_stream_makes_way_for_newer(waits: list[int]) -> None:
+    async def scene(hub: Hub, server: AdsServer) -> None:
+        hub.publisher.forget(WEB)
+        async with Proxy(server.port, method=DELTA, max_send_message_length=-1) as first, Proxy(server.port) as second:
+            await first.say(reconnect(ENDPOINTS))
+            await eventually_on_loop(lambda: bool(waits))
+            await second.ask(CLUSTER)
+            code, text = await first.end()
+            assert (code, "KOGUMA_MOST_STREAMS_OF_PROXY" in text) == (EXHAUSTED, True)
+
+    play(scene, most_streams_of_proxy=1)
+
+
 @pytest.mark.parametrize("is_first", [True, False])
-def test_a_client_of_a_small_mesh_sends_no_large_request(is_first: bool) -> None:
+def test_small_mesh_takes_no_large_request(is_first: bool) -> None:
     async def scene(hub: Hub, server: AdsServer) -> None:
         async with Proxy(server.port, method=DELTA, max_send_message_length=-1) as proxy:
             if not is_first:
@@ -67,7 +126,7 @@ def test_a_client_of_a_small_mesh_sends_no_large_request(is_first: bool) -> None
     play(scene)
 
 
-def test_a_first_request_beyond_the_limit_is_counted_and_logged(capsys: pytest.CaptureFixture[str]) -> None:
+def test_oversized_first_request_is_counted_and_logged(capsys: pytest.CaptureFixture[str]) -> None:
     async def scene(hub: Hub, server: AdsServer) -> None:
         async with Proxy(server.port, method=DELTA) as proxy:
             await proxy.say(delta(ENDPOINTS, "x" * 100_000))
@@ -80,7 +139,7 @@ def test_a_first_request_beyond_the_limit_is_counted_and_logged(capsys: pytest.C
     assert "peer=ipv4:127.0.0.1:" in out
 
 
-def test_a_stream_that_is_reset_before_its_request_is_counted() -> None:
+def test_stream_without_a_request_is_counted() -> None:
     async def scene(hub: Hub, server: AdsServer) -> None:
         async with Proxy(server.port):
             await eventually_on_loop(lambda: bool(server._streams))
@@ -98,7 +157,7 @@ def test_request_limit_fits_what_a_large_mesh_names() -> None:
         check_size(size, EMPTY)
 
 
-def test_held_bytes_leave_out_what_the_client_is_given() -> None:
+def test_held_bytes_leave_out_given_resources() -> None:
     given = snapshot(endpoints("a"), endpoints("b"))
     version = given.versions(ENDPOINTS)["a"]
 

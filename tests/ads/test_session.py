@@ -171,7 +171,7 @@ def test_clusters_for_draining_listeners_stay_on_another_process() -> None:
 
 
 @pytest.mark.parametrize("keeps_unknown", [True, False])
-def test_clusters_for_draining_listeners_go_with_the_next_change(*, keeps_unknown: bool) -> None:
+def test_kept_clusters_go_with_the_next_change(*, keeps_unknown: bool) -> None:
     newer = snapshot(*WEB, *([cluster("b")] if keeps_unknown else []))
     session, sent = returned_while_draining(newer, keeps_unknown=keeps_unknown)
 
@@ -180,7 +180,7 @@ def test_clusters_for_draining_listeners_go_with_the_next_change(*, keeps_unknow
     assert session.remove_unknown() == []
 
 
-def test_next_change_says_by_its_version_what_does_not_drain() -> None:
+def test_next_version_names_active_clusters() -> None:
     session, _ = returned_while_draining(snapshot(*WEB))
     part = SnapshotPart([*WEB, cluster("b")])
     (response, *_) = session.publish(Snapshot(part, draining=(SnapshotPart([cluster("c")]),)))

@@ -135,3 +135,14 @@ def test_a_part_can_have_a_successor_while_streams_put_together_what_it_has() ->
 
     assert after.whole(ENDPOINTS) is together
     assert list(after.whole(CLUSTER)) == [cluster("a", 1)]
+
+
+def test_active_version_is_that_of_sent_clusters() -> None:
+    """A cluster that is sent with earlier options is not the one that the next process would send."""
+    made, sent, draining = (
+        SnapshotPart([cluster(name, revision)]) for name, revision in (("a", 1), ("a", 0), ("b", 0))
+    )
+
+    kept = Snapshot(made, draining=(draining,), sent_parts=(sent,))
+
+    assert kept.active_version(CLUSTER) == Snapshot(sent).version(CLUSTER) != Snapshot(made).version(CLUSTER)

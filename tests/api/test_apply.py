@@ -146,12 +146,12 @@ def test_a_control_plane_that_is_only_read_takes_nothing(start: Unit) -> None:
     assert apply(start(read_only=True), {"type": "Mesh", "name": "default"}).status_code == 405
 
 
-def stored_over_limit(api: Api) -> tuple[dict[str, Any], dict[str, Any]]:
+def stored_over_limit(api: Api, name: str = "large") -> tuple[dict[str, Any], dict[str, Any]]:
     """A document that an earlier version has stored, and another one of the same name."""
-    large = timeout("large")
+    large = timeout(name)
     large["spec"]["to"] *= 1_001
-    asyncio.run(api.store.write(Put(Document(Key("MeshTimeout", "default", "large"), large))))
-    larger = timeout("large")
+    asyncio.run(api.store.write(Put(Document(Key("MeshTimeout", "default", name), large))))
+    larger = timeout(name)
     larger["spec"]["to"] *= 1_002
     return large, larger
 
@@ -161,7 +161,7 @@ def applied(api: Api, document: dict[str, Any], **query: str) -> httpx.Response:
     return api.post("/_apply", json={"resources": texts}, params=query)
 
 
-def test_document_over_a_limit_is_applied_as_it_is_stored(api: Api) -> None:
+def test_document_over_limit_is_applied_unchanged(api: Api) -> None:
     """A pipeline that applies a folder goes on after an upgrade."""
     large, larger = stored_over_limit(api)
 
@@ -174,7 +174,27 @@ def test_document_over_a_limit_is_applied_as_it_is_stored(api: Api) -> None:
     assert applied(api, {**larger, "name": "new"}).status_code == 400
 
 
-def test_document_over_a_limit_is_put_as_it_is_stored(api: Api) -> None:
+def test_document_over_limit_hides_no_other_fault(api: Api) -> None:
+    """Another document of its name has a fault of its own, which is not tolerated."""
+    large, _ = stored_over_limit(api, "r.app")
+    items = [
+        {"targetRef": {"kind": "MeshService", "name": "r", "namespace": namespace}, "default": {"idleTimeout": "1s"}}
+        for namespace in ("app", "other")
+    ]
+    misplaced = {
+        "apiVersion": "kuma.io/v1alpha1",
+        "kind": "MeshTimeout",
+        "metadata": {"name": "r", "namespace": "app", "labels": {"kuma.io/mesh": "default"}},
+        "spec": {"targetRef": {"kind": "Mesh"}, "to": items},
+    }
+
+    texts = [{"text": json.dumps(document)} for document in (large, misplaced)]
+    answer = api.post("/_apply", json={"resources": texts})
+
+    assert (answer.status_code, "1001 entries" in answer.text) == (400, False), answer.text
+
+
+def test_document_over_limit_is_put_unchanged(api: Api) -> None:
     large, larger = stored_over_limit(api)
 
     answer = api.put("/meshes/default/meshtimeouts/large", large)

@@ -195,7 +195,7 @@ def by_proxy(api: Api, document: Document | None) -> int:
     return asyncio.run(api.store.write(write, author=PROXY))
 
 
-def of_run(number: int, owner: str = "") -> Document:
+def registered_dataplane(number: int, owner: str = "") -> Document:
     labels = {"labels": {"koguma.io/owner": owner}} if owner else {}
     data = dataplane()
     data["networking"]["admin"] = {"port": 9000 + number}
@@ -204,7 +204,7 @@ def of_run(number: int, owner: str = "") -> Document:
 
 def test_dataplane_with_merged_registrations_is_not_deleted(api: Api) -> None:
     """The log says that it was not there, as it has the first of many registrations as one change."""
-    revisions = [by_proxy(api, of_run(number, "run-1")) for number in range(30)]
+    revisions = [by_proxy(api, registered_dataplane(number, "run-1")) for number in range(30)]
     before = revisions[3]
     written = api.put("/meshes/default/dataplanes/web-1", dataplane()).raise_for_status()
 
