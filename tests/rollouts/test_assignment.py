@@ -9,6 +9,7 @@ from weakref import ref
 
 import pytest
 
+from cp.api.rollout_orders import reason_against
 from cp.metrics import Metrics
 from cp.model.document import Document
 from cp.model.duration import Duration
@@ -24,7 +25,10 @@ from cp.translate.snapshot import Snapshot
 from tests.random_mesh import EVERY, LEGACY, MESH, random_document, seeds
 from tests.snapshots import policies
 
-POLICIES = tuple(kind for kind in (*EVERY, *LEGACY) if kind.startswith("Mesh") and kind != "MeshService")
+KINDS = kinds(policies())
+POLICIES = tuple(name for name in (*EVERY, *LEGACY) if name in KINDS and not reason_against(KINDS[name]))
+"""The kinds that can be rolled out."""
+
 MOMENT = "2026-01-01T00:00:00.000000Z"
 
 
