@@ -61,7 +61,9 @@ class Edge:
         self._policies = faulty(self.fault)
         self._compiler = Compiler(self._policies)
         tls = {"tls": {"mode": "PASSTHROUGH"}} if protocol == "TLS" else {}
-        listeners = [{"port": 8080, "protocol": protocol, "hostname": host, **tls} for host in HOSTS]
+        listeners = [
+            {"port": 8080, "protocol": protocol, "hostname": host, "tags": {"host": host}, **tls} for host in HOSTS
+        ]
         tags = {"kuma.io/service": "edge"}
         documents = [
             MESH,
@@ -128,6 +130,13 @@ def slow(host: str) -> Document:
     return document("MeshTimeout", "slow", spec={"to": [item]})
 
 
+def timeout_at(host: str) -> Document:
+    """A timeout for the calls of one listener, which reach services by clusters of their own."""
+    target = {"kind": "MeshGateway", "name": "edge", "tags": {"host": host}}
+    item = {"targetRef": {"kind": "Mesh"}, "default": {"connectionTimeout": "7s"}}
+    return document("MeshTimeout", "of-listener", spec={"targetRef": target, "to": [item]})
+
+
 def clusters(proxy: CompiledProxy) -> dict[str, str]:
     """Where each hostname leads: to a cluster, or to an answer."""
     tables = [RouteConfiguration.FromString(packed.body) for packed in proxy.snapshot.of(ROUTES)]
@@ -166,6 +175,21 @@ def test_a_hostname_that_cannot_be_made_any_more_stays_as_it_was_with_what_it_le
     assert clusters(proxy) == {"a.test": "one", "b.test": "two"}
     assert served_clusters(proxy) == {"one", "two"}
     assert [failure.is_kept for failure in proxy.failures] == [True]
+
+
+def test_kept_hostname_keeps_clusters_of_its_former_rules() -> None:
+    edge = Edge()
+    routes = route("a.test", "one"), route("b.test", "one")
+    before = edge.apply(*routes, timeout_at("a.test"))
+    own = clusters(before)["a.test"]
+    edge.fault.at = "route"
+
+    edited = edge.apply(timeout_at("c.test"), slow("a.test"))
+    later = edge.apply(route("b.test", "two"))
+
+    assert own != "one"
+    assert [clusters(proxy)["a.test"] for proxy in (edited, later)] == [own, own]
+    assert [served_clusters(proxy) for proxy in (edited, later)] == [{own, "one"}, {own, "one", "two"}]
 
 
 def test_a_chain_that_cannot_be_made_is_left_out_and_others_are_served() -> None:

@@ -136,7 +136,8 @@ class ClassBuilder:
         earlier = None
         if before is not None and before.gateway is not None:
             earlier = Earlier(before.gateway, referred, self._targets_since(before))
-        gateway = self.translator.gateways.result(self.world, dataplane, self.rules, self.caller, earlier)
+        result = self.translator.gateways.result(self.world, dataplane, self.rules, self.caller, earlier)
+        gateway = result if earlier is None else _with_kept_clusters(result, earlier.result)
         return replace(self, clusters=gateway.clusters).of_gateway(gateway, before, referred)
 
     def of_gateway(self, gateway: GatewayResult, before: ProxyClass | None, referred: ChangeScope) -> ProxyClass:
@@ -325,6 +326,16 @@ class ClassBuilder:
             for key, backend in backends.items()
             if scope.concerns(backend.depends_on) or not all(fragment.is_made for fragment in backend.fragments)
         }
+
+
+def _with_kept_clusters(gateway: GatewayResult, before: GatewayResult) -> GatewayResult:
+    """With the rules of clusters that only parts of the earlier version use, which are served until they can be made.
+
+    Such clusters have the marks of listeners that the gateway may no longer have.
+    """
+    marks = {mark_of(key) for key in gateway.uses}
+    kept = {mark: rules for mark, rules in before.clusters.items() if mark in marks}
+    return replace(gateway, clusters={**kept, **gateway.clusters})
 
 
 def _used(outbounds: Iterable[OutboundResult]) -> Iterable[Destination]:
