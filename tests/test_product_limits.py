@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -18,9 +19,12 @@ from cp.resources.limits import Limit, Room
 from cp.resources.world import World
 from cp.rules.combined import MergeCache
 from cp.rules.inbound import InboundRules
+from cp.rules.routes import routes_of
 from cp.translate.compiler import CompiledProxy, Compiler
 from cp.translate.packing import CLUSTER, LISTENER, ROUTES
 from tests.snapshots import policies
+
+T = TypeVar("T")
 
 SERVICES = 5
 
@@ -233,6 +237,26 @@ def test_rows_of_a_gateway_are_counted_before_they_are_built() -> None:
     result = proxy.proxy_class.gateway
     assert result is not None
     assert sum(len(host.routes) for host in result.hosts.values()) == 300
+
+
+@pytest.mark.usefixtures("few_rows")
+def test_lint_computes_no_rows_of_hostnames_that_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, computed = gateway(100, rules=9), Counter[str]()
+    monkeypatch.setattr("cp.insight.lint.gateway_decisions.routes_of", counted(routes_of, computed, "tables"))
+
+    codes = {finding.code for finding in lint(policies(), world)}
+
+    assert computed["tables"] == 4
+    assert "over-limit" in codes
+    assert not codes & {"redundant", "unreachable-route"}
+
+
+def counted(function: Callable[..., T], counts: Counter[str], name: str) -> Callable[..., T]:
+    def call(*arguments: Any) -> T:
+        counts[name] += 1
+        return function(*arguments)
+
+    return call
 
 
 def permissions_by_turns() -> World:

@@ -13,16 +13,18 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, Final, TypeVar
 
 import structlog
 
 from cp.api.collaborators import Collaborators
 from cp.api.findings import FindingSources, finding_sources, findings_of
-from cp.model.checkpoint import checkpoint_set
+from cp.api.work_budget import WorkBudget, budgeted
+from cp.model.checkpoint import Stopped, checkpoint_set
 from cp.model.names import Key
+from cp.model.violation import Finding
 from cp.policies import Policies, discover
 from cp.precedence import yielding
 from cp.resources.world import World
@@ -42,6 +44,9 @@ _LEADS_SOON: Final = 1.0
 
 OUTDATED: Final = 600.0
 """Seconds after which findings are worked out again though nothing has changed: certificates end with time."""
+
+BUDGET: Final = WorkBudget()
+"""What one search for findings may take: that of a question. Its seconds are of the processor."""
 
 STATES: Final[Mapping[ProxyState, str]] = {
     ProxyState.ONLINE: "in sync",
@@ -68,8 +73,8 @@ class FleetView:
 class FindingsView:
     """What was to be found at the last look."""
 
-    counts: Mapping[tuple[str, ...], float] = field(default_factory=dict)
-    """How many there are, by severity and code."""
+    counts: Mapping[tuple[str, ...], float] | None = field(default_factory=dict)
+    """How many there are, by severity and code. None if they take too long to find."""
 
     looked_at: Mapping[tuple[str, ...], float] = field(default_factory=dict)
     """When that was, in seconds since 1970; nothing before the first time."""
@@ -136,7 +141,7 @@ class FleetMonitor:
         return 0.0
 
     async def look_for_findings(self, world: World) -> float:
-        """What is to be found. What lint says of a World is worked out once, but for what ends some day.
+        """Count what lint finds, again only if something has changed or may have ended since.
 
         Returns the processor time that it took in other threads.
         """
@@ -144,14 +149,25 @@ class FleetMonitor:
         meshes = [mesh.name for mesh in world.table("Mesh")]
         sources = await finding_sources(self._api, world, meshes, _patiently)
         if self._findings.sources != sources or abs(now - self._findings.worked_out_at) > OUTDATED:
-            checkpoint = yielding(self._api.works.precedence)
-            work = partial(findings_of, self._policies, sources, checkpoint, now)
-            with checkpoint_set(checkpoint):
-                findings, elsewhere = await asyncio.to_thread(_timed, work)
-            counts = Counter[tuple[str, ...]]((finding.severity.value, finding.code) for finding in findings)
-            self._findings = FindingsView(counts, {(): now}, now, sources)
-        self._findings = replace(self._findings, looked_at={(): now})
+            findings, elsewhere = await asyncio.to_thread(self._within_budget, sources, now)
+            if findings is None:
+                self._log.warning("monitor.over_budget", seconds=round(elsewhere, 1))
+                self._findings = FindingsView(None, {}, now, sources)
+            else:
+                counts = Counter[tuple[str, ...]]((finding.severity.value, finding.code) for finding in findings)
+                self._findings = FindingsView(counts, {(): now}, now, sources)
+        if self._findings.counts is not None:
+            self._findings = replace(self._findings, looked_at={(): now})
         return elsewhere
+
+    def _within_budget(self, sources: FindingSources, now: float) -> tuple[list[Finding] | None, float]:
+        """The findings, or None if they take more than a question may take, and the processor time of this thread."""
+        began = time.thread_time()
+        is_over = budgeted(lambda: time.thread_time() - began > BUDGET.seconds, BUDGET.memory)
+        checkpoint = yielding(self._api.works.precedence, is_over)
+        with checkpoint_set(checkpoint), suppress(Stopped):
+            return findings_of(self._policies, sources, checkpoint, now), time.thread_time() - began
+        return None, time.thread_time() - began
 
     def _register(self) -> None:
         register = self._api.metrics.register
@@ -160,7 +176,7 @@ class FleetMonitor:
         behind = "For how long the proxy has been behind that has been so for the longest time"
         register("dataplanes_behind_seconds", behind, self._while_leading(self._behind_for), "mesh")
         findings = "What koguma lint finds; told by the control plane that leads"
-        register("findings", findings, self._while_leading(lambda: self._findings.counts), "severity", "code")
+        register("findings", findings, self._while_leading(lambda: self._findings.counts or {}), "severity", "code")
         looked_at = "When it was looked for findings, in seconds since 1970"
         register("findings_timestamp_seconds", looked_at, self._while_leading(lambda: self._findings.looked_at))
 
@@ -171,12 +187,6 @@ class FleetMonitor:
     def _behind_for(self) -> Mapping[str, float]:
         now = self._clock()
         return {mesh: max(0.0, now - since) if since else 0.0 for mesh, since in self._view.behind.items()}
-
-
-def _timed(work: Callable[[], T]) -> tuple[T, float]:
-    """What some work comes to, and the processor time that it took in this thread."""
-    began = time.thread_time()
-    return work(), time.thread_time() - began
 
 
 async def _patiently(asking: Callable[[], Coroutine[Any, Any, T]]) -> T:

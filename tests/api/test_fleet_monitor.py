@@ -12,6 +12,7 @@ import pytest
 
 from cp.api import fleet_monitor
 from cp.api.fleet_monitor import EVERY, OUTDATED, RESTS, FleetMonitor
+from cp.api.work_budget import WorkBudget
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.model.violation import Finding, Severity
@@ -172,6 +173,25 @@ def test_findings_are_counted_by_severity_and_code(start: Unit) -> None:
     assert rig.value("findings", severity="warning", code="instance-silent") == 1
     assert rig.value("findings", severity="warning", code="address-shared") == 4, "five have one address"
     assert rig.value("findings_timestamp_seconds") == NOW
+
+
+def test_findings_over_their_budget_are_not_counted(
+    start: Unit, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rig = Rig(start)
+    rig.look_for_findings()
+    with monkeypatch.context() as patch:
+        patch.setattr(fleet_monitor, "BUDGET", WorkBudget(seconds=-1.0))
+        rig.now += OUTDATED + 1
+        rig.look_for_findings()
+
+    assert "monitor.over_budget" in capsys.readouterr().out
+    assert rig.value("findings", severity="warning", code="address-shared") is None
+    rig.look_for_findings()
+    assert rig.value("findings_timestamp_seconds") is None, "nothing has changed, so it is not tried again"
+    rig.now += OUTDATED + 1
+    rig.look_for_findings()
+    assert rig.value("findings", severity="warning", code="address-shared") == 4
 
 
 def test_what_has_not_changed_is_not_worked_out_again_until_it_may_be_outdated(start: Unit) -> None:

@@ -13,11 +13,13 @@ from typing import Any, TypeAlias
 
 from cp.insight.effects import Build
 from cp.insight.lint.decisions import ConfDecision, Unit, UnitOf, row_of
+from cp.model.checkpoint import checked, pass_checkpoint
 from cp.model.hosts import ANY_HOST, covering
 from cp.model.remembered import remembered
 from cp.resources.kinds import Kind
 from cp.rules import CombinedConf, PolicyItem, PolicyRules, RouteRule, by_specificity
 from cp.rules.gateways import (
+    HostRoutes,
     RoutesByHost,
     entries_within,
     hosts_of_listener,
@@ -66,6 +68,9 @@ class GatewayTableDecision:
 
     port: ServedPort
     listener: ServedListener
+    left_out: AbstractSet[str] = frozenset()
+    """The hostnames of the port whose rows exceed a limit, so that they are answered with 500."""
+
     destination: None = None
     """Always None: on a gateway there is no called service."""
 
@@ -88,10 +93,19 @@ class GatewayTableDecision:
         rows = (rule for rows in self.tables.values() for _, rule in rows)
         return tuple({id(rule): rule for rule in rows}.values())
 
+    @property
+    def leaves_out(self) -> bool:
+        """Whether hostnames of the listener are over a limit: what their rows would be is not computed."""
+        return any(host.hostname in self.left_out for host in self._hosts)
+
     @remembered
     def tables(self) -> Mapping[str, list[tuple[Match, RouteRule]]]:
-        """The rows of each hostname of the listener."""
-        return self._tables(self._routes)
+        """The rows of each hostname of the listener that is served."""
+        return self._tables(self._hosts)
+
+    @remembered
+    def _hosts(self) -> Sequence[HostRoutes]:
+        return tuple(self._hosts_with(self._routes))
 
     @remembered
     def _entries(self) -> Sequence[tuple[str, PolicyItem]]:
@@ -106,24 +120,25 @@ class GatewayTableDecision:
         """The hostnames of all listeners of the port."""
         return {listener.hostname for listener in self.port.listeners}
 
-    def _tables(
-        self, routes: RoutesByHost, of: AbstractSet[str] | None = None
-    ) -> Mapping[str, list[tuple[Match, RouteRule]]]:
-        """The rows of each hostname of the listener if these were the routes, or of those with some of the patterns."""
+    def _hosts_with(self, routes: RoutesByHost) -> Iterator[HostRoutes]:
+        """The hostnames of the listener if these were the routes."""
         hostname = self.listener.hostname
         patterns = patterns_of_listeners(self._narrower, routes).get(hostname, ())
-        own = (
-            host
-            for host in hosts_of_listener(hostname, patterns, routes)
-            if of is None or not of.isdisjoint(covering(host.hostname))
-        )
-        return {host.hostname: list(self._rows(host.levels)) for host in own}
+        return hosts_of_listener(hostname, patterns, routes)
+
+    def _tables(self, hosts: Iterable[HostRoutes]) -> Mapping[str, list[tuple[Match, RouteRule]]]:
+        """The rows of those of the hostnames that are served."""
+        served = checked(hosts, pass_checkpoint)
+        return {host.hostname: list(self._rows(host.levels)) for host in served if host.hostname not in self.left_out}
 
     def surely_effective(self, unit_of: UnitOf) -> set[Unit]:
         """The owners of rows: without its owner a row would be missing, or have another owner.
 
         Another item of the same policy may take its place, and a connection may go where it goes without a route.
+        Those with hostnames over a limit count, because the finding about the limit says what they lack.
         """
+        if self.leaves_out:
+            return {unit_of(item.origin) for _, item in self._entries}
         count = Counter(item.policy.key for item in self.items)
         alone = (rule.origin for rule in self.rules if self.port.is_http and count[rule.origin.policy] == 1)
         return {unit_of(origin) for origin in alone}
@@ -135,12 +150,15 @@ class GatewayTableDecision:
         remaining = (entry for entry in self._entries if entry[0] in patterns and not is_removed(entry[1]))
         kept = {pattern: conf for pattern, conf in self._routes.items() if _unnamed(pattern) not in patterns}
         concerned = {pattern or ANY_HOST for pattern in patterns}
+        hosts = self._hosts, self._hosts_with({**kept, **routes_of_entries(self.policy_rules, remaining)})
         before, after = (
             {
-                host: [(match, row_of(rule)) for match, rule in rows]
-                for host, rows in self._tables(routes, concerned).items()
+                hostname: [(match, row_of(rule)) for match, rule in rows]
+                for hostname, rows in self._tables(
+                    host for host in some if not concerned.isdisjoint(covering(host.hostname))
+                ).items()
             }
-            for routes in (self._routes, {**kept, **routes_of_entries(self.policy_rules, remaining)})
+            for some in hosts
         )
         return before != after
 

@@ -8,6 +8,7 @@ from typing import Final
 from cp.insight.lint.any_decision import AnyDecision
 from cp.insight.lint.codes import FindingReason
 from cp.insight.lint.gateway_decisions import GatewayTableDecision
+from cp.insight.lint.routes import matches_key
 from cp.insight.lint.survey import MeshSurvey
 from cp.model.hosts import common
 from cp.model.paths import step
@@ -38,9 +39,11 @@ def of_table(item: PolicyItem, decisions: Sequence[AnyDecision]) -> FindingReaso
     tables = [decision for decision in decisions if isinstance(decision, GatewayTableDecision)]
     if not tables or len(tables) < len(decisions) or not (item.layer.conf.get("rules") or item.layer.conf):
         return None
-    own = [list(rule.get("matches") or ()) for rule in item.layer.conf.get("rules") or ()]
+    if any(table.leaves_out for table in tables):
+        return None
+    own = {matches_key(rule.get("matches") or ()) for rule in item.layer.conf.get("rules") or ()}
     met = (rule for table in tables for rule in table.rules)
-    if any(not own or list(rule.matches) in own for rule in met):
+    if any(not own or matches_key(rule.matches) in own for rule in met):
         return None
     text = "routes for the same or for narrower hostnames take every request"
     path = step(item.origin.path, "hostnames")

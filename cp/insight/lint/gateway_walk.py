@@ -55,13 +55,15 @@ class GatewayWalk:
 
     def tables(self) -> Iterator[GatewayTableDecision]:
         for port in self.gateway.served.ports:
+            hosts = (host for key, host in self.gateway.hosts.items() if key.port == port.port)
+            left_out = {host.hostname for host in hosts if host.basis.over is not None}
             for listener in port.listeners:
                 for kind, rules in self._rules((listener.index,)).items():
                     policy = self.policies[kind]
                     if policy.is_route and any(
                         protocol.is_http is port.is_http for protocol in policy.gateway_protocols
                     ):
-                        yield GatewayTableDecision(rules, port, listener)
+                        yield GatewayTableDecision(rules, port, listener, left_out)
 
     def _rules(self, listeners: tuple[int, ...]) -> Rules:
         rules = self.proxy.proxy_class.rules

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -42,12 +43,13 @@ class _MatchState:
 def unreachable(survey: MeshSurvey) -> Iterator[Finding]:
     """Matches that an earlier match hides in every route table that contains them."""
     states: dict[_MatchPath, _MatchState] = {}
+    paths = _RulePaths()
     for decision in survey.decisions:
         if isinstance(decision, RouteTableDecision) and decision.kind.name == HTTP_ROUTE:
-            _add_table(survey, by_specificity(decision.rules), states)
+            _add_table(survey, by_specificity(decision.rules), states, paths)
         elif isinstance(decision, GatewayTableDecision) and decision.kind.name == HTTP_ROUTE:
             for rows in decision.tables.values():
-                _add_table(survey, rows, states)
+                _add_table(survey, rows, states, paths)
     for (key, path), state in states.items():
         policy = survey.world.get(key)
         if policy is not None and not state.is_reached and state.taken_by is not None:
@@ -85,27 +87,50 @@ def paths_over(match: Match) -> Iterator[tuple[str, str]]:
     yield from (("PathPrefix", prefix) for prefix in _prefixes(inside, is_open=kind == "RegularExpression"))
 
 
-def _add_table(survey: MeshSurvey, rows: Iterable[_Row], states: dict[_MatchPath, _MatchState]) -> None:
+def matches_key(matches: Sequence[Match]) -> str:
+    """A text that is the same for the same matches."""
+    return json.dumps(list(matches), sort_keys=True, default=str)
+
+
+def _add_table(
+    survey: MeshSurvey, rows: Iterable[_Row], states: dict[_MatchPath, _MatchState], paths: _RulePaths
+) -> None:
     earlier: dict[tuple[str, str], list[_Row]] = {}
     for match, rule in checked(rows, pass_checkpoint):
         covering = (row for path in paths_over(match) for row in earlier.get(path, ()) if covers(row[0], match))
         taker = next(covering, None)
         policy = survey.world.get(rule.origin.policy)
         if policy is not None:
-            state = states.setdefault((policy.key, _match_path(policy, match, rule)), _MatchState())
+            state = states.setdefault((policy.key, _match_path(paths.of(policy, rule), match, rule)), _MatchState())
             state.is_reached |= taker is None
             state.taken_by = state.taken_by or (None if taker is None else taker[1])
         earlier.setdefault(_path(match), []).append((match, rule))
 
 
-def _match_path(policy: Resource, match: Match, rule: RouteRule) -> str:
-    """The path of a match in its document: in the first rule that has the same matches."""
-    rules: Sequence[Match] = policy.data["to"][rule.origin.index].get("rules") or ()
-    matches_of_rules = [list(written.get("matches") or ()) for written in rules]
-    own = list(rule.matches)
-    rule_index = matches_of_rules.index(own) if own in matches_of_rules else 0
-    index = next((index for index, candidate in enumerate(own) if candidate is match), 0)
-    return step(step(step(step(rule.origin.path, "rules"), rule_index), "matches"), index)
+def _match_path(rule_path: str, match: Match, rule: RouteRule) -> str:
+    index = next((index for index, candidate in enumerate(rule.matches) if candidate is match), 0)
+    return step(step(rule_path, "matches"), index)
+
+
+class _RulePaths:
+    """The paths of rules in their documents: each is that of the first rule that has the same matches."""
+
+    def __init__(self) -> None:
+        self._paths: dict[int, str] = {}
+        self._indexes: dict[tuple[Key, int], Mapping[str, int]] = {}
+
+    def of(self, policy: Resource, rule: RouteRule) -> str:
+        if id(rule) not in self._paths:  # decisions keep all rules
+            index = self._indexes_of(policy, rule.origin.index).get(matches_key(rule.matches), 0)
+            self._paths[id(rule)] = step(step(rule.origin.path, "rules"), index)
+        return self._paths[id(rule)]
+
+    def _indexes_of(self, policy: Resource, item: int) -> Mapping[str, int]:
+        key = policy.key, item
+        if key not in self._indexes:
+            keys = [matches_key(rule.get("matches") or ()) for rule in policy.data["to"][item].get("rules") or ()]
+            self._indexes[key] = {matches: index for index, matches in reversed([*enumerate(keys)])}
+        return self._indexes[key]
 
 
 def _by(rule: RouteRule) -> str:
@@ -140,7 +165,9 @@ def _literal(pattern: str) -> str:
 
 def _repeats(rules: Sequence[Match]) -> Iterator[tuple[int, int]]:
     """The indexes of rules that repeat the matches of an earlier rule, each with the index of that rule."""
-    of_rules = [list(rule.get("matches") or ()) for rule in rules]
-    for index, matches in enumerate(of_rules):
-        if matches and (first := of_rules.index(matches)) < index:
+    first_indexes: dict[str, int] = {}
+    for index, rule in enumerate(rules):
+        matches = rule.get("matches") or ()
+        first = first_indexes.setdefault(matches_key(matches), index)
+        if matches and first < index:
             yield index, first
