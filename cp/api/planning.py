@@ -6,6 +6,7 @@ for proxies. See record 0086.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,12 +17,14 @@ from starlette.requests import Request
 from cp.api.caller import ApiCaller, caller_of
 from cp.api.collaborators import Collaborators
 from cp.api.envoy_json import decoded
-from cp.api.errors import bad_request
+from cp.api.errors import TOO_MANY, ApiError, bad_request
+from cp.api.fair_turns import FairTurns, MeshBusy
 from cp.api.grpc_clients import certified_clients
 from cp.api.kept_work import KeptWork
 from cp.api.numbers import shortened
 from cp.api.preflight import must_be_accepted, preflight_data, unavailable, warnings_of
-from cp.api.work import LARGEST_ANSWER, busy
+from cp.api.shares import share_of
+from cp.api.work import LARGEST_ANSWER
 from cp.insight.lint import lint
 from cp.insight.plan import (
     MeshPlan,
@@ -39,12 +42,13 @@ from cp.insight.plan import (
 )
 from cp.model.checkpoint import Allowance, Checkpoint
 from cp.model.document import Document
+from cp.model.failure import Failure
 from cp.model.names import Key
 from cp.model.violation import Finding
 from cp.policies import Policies, discover
 from cp.resources.assignment import candidate_of
 from cp.resources.world import World
-from cp.serving.preflight.preflight import PreflightBusy, PreflightOutcome
+from cp.serving.preflight.preflight import Preflight, PreflightOutcome
 from cp.serving.preflight.scratch import EnvoyUnavailable
 from cp.store.clock import utc
 from cp.store.outcome import dated
@@ -52,6 +56,10 @@ from cp.store.port import Author, Delete, Put, Stored
 from cp.translate.compiler import Compiler
 
 _SKIPPED: Final = "without preflight"
+_COMPUTING: Final = 30.0
+"""Seconds of a turn of preflight, next to those of its Envoy. Others wait for their turns meanwhile."""
+
+_RETRY: Final = {"retry-after": "5"}
 _OUTDATED: Final = 60.0
 """Seconds for which findings are kept: certificates end with time."""
 
@@ -110,6 +118,10 @@ class Planner:
         self._api = collaborators
         self._policies: Policies = discover()
         self._kept = KeptWork(lambda: _PlanWork(Compiler(self._policies)))
+        self._turns = FairTurns()
+        collaborators.metrics.register(
+            "preflights_waiting", "Preflights that wait for their turn", lambda: self._turns.waiting
+        )
 
     async def answer(
         self, request: Request, writes: Iterable[Put | Delete], stored_by_key: Mapping[Key, Stored]
@@ -188,18 +200,32 @@ class Planner:
         if preflight is None:
             raise bad_request("preflight", "this control plane has no Envoy to ask", "set KOGUMA_PREFLIGHT_ENVOY")
         try:
-            with preflight.place():
-                changes = await self._api.works.plans.do(request, lambda check: self._proxy_changes(question, check))
-                self._kept.keep_for_a_while()
-                outcome = await self._api.works.questions.wait(request, lambda: preflight.outcome(changes.proxies))
-        except PreflightBusy as error:
-            raise busy(str(error)) from None
+            with self._turns.queued(share_of(caller_of(request), request.scope), question.meshes) as turn:
+                await self._api.works.preflights.wait(request, turn.wait)
+                outcome, failures = await self._judged(request, question, preflight)
+        except MeshBusy as error:
+            self._api.metrics.api_limited.labels("preflights").inc()
+            raise ApiError(TOO_MANY, "Too many preflights", f"{error}; send it again later", headers=_RETRY) from None
         except EnvoyUnavailable as error:
             raise unavailable(request, error) from None
         caller = caller_of(request)
-        failures = {key: failure for key, failure in changes.failures.items() if caller.may_compare(key.mesh)}
+        failures = {key: failure for key, failure in failures.items() if caller.may_compare(key.mesh)}
         meshes = filter(caller.may_compare, question.meshes)
         return _PreflightAnswer(outcome, (*failure_sentences(failures), *_not_shown(question, meshes)))
+
+    async def _judged(
+        self, request: Request, question: PlanQuestion, preflight: Preflight
+    ) -> tuple[PreflightOutcome, Mapping[Key, Failure]]:
+        """Return the answer of an Envoy, and the proxies that cannot be compiled. Raises `EnvoyUnavailable`."""
+        works, longest = self._api.works, _COMPUTING + preflight.within
+        try:
+            async with asyncio.timeout(longest):
+                changes = await works.plans.do(request, lambda checkpoint: self._proxy_changes(question, checkpoint))
+                self._kept.keep_for_a_while()
+                outcome = await works.preflights.wait(request, lambda: preflight.outcome(changes.proxies))
+        except TimeoutError:
+            raise EnvoyUnavailable(f"to compute the change takes longer than {longest:g} s") from None
+        return outcome, changes.failures
 
     def _proxy_changes(self, question: PlanQuestion, checkpoint: Checkpoint) -> ProxyChanges:
         planned = question.world.next(question.changes, question.world.revision + 1)

@@ -284,6 +284,9 @@ class WorkQueues:
     plans: WorkQueue = field(default_factory=lambda: WorkQueue("plans", _ONE))
     """Of writes, for the same reason."""
 
+    preflights: WorkQueue = field(default_factory=lambda: WorkQueue("preflights", _ONE))
+    """Waiting for a turn of preflight, and for its Envoy. `FairTurns` decides whose turn is next."""
+
     @classmethod
     def beside(cls, precedence: Precedence) -> WorkQueues:
         """Queues whose questions wait for the delivery to proxies."""
@@ -296,10 +299,12 @@ class WorkQueues:
             explanations=queue("explanations"),
             graphs=queue("graphs"),
             plans=queue("plans"),
+            preflights=queue("preflights"),
         )
 
     def close(self) -> None:
-        for work in (self.documents, self.resources, self.questions, self.explanations, self.graphs, self.plans):
+        queues = (self.documents, self.resources, self.questions, self.explanations, self.graphs)
+        for work in (*queues, self.plans, self.preflights):
             work.close()
 
 

@@ -8,7 +8,6 @@ import re
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ from cp.resources.world import World
 from cp.serving.delivery import CauseFinder, ResourceCauses
 from cp.serving.preflight import preflight, scratch
 from cp.serving.preflight.harmless import _TAMED, KNOWN_EXTENSIONS, NotShown, harmless
-from cp.serving.preflight.preflight import Preflight, PreflightBusy, PreflightOutcome
+from cp.serving.preflight.preflight import Preflight, PreflightOutcome
 from cp.serving.preflight.rounds import Rounds
 from cp.serving.preflight.sandbox import LIMITS, Sandbox
 from cp.serving.preflight.scratch import EnvoyUnavailable, RoundAnswer
@@ -509,18 +508,6 @@ def test_late_answer_is_no_agreement() -> None:
         asyncio.run(Preflight(sandboxed_envoy(), 0.001).outcome(worlds_proxies(dataplane())))
 
 
-def test_preflights_have_limited_places() -> None:
-    shown = Preflight(sandboxed_envoy(), 30)
-
-    with ExitStack() as stack:
-        for _ in range(5):
-            stack.enter_context(shown.place())
-        with pytest.raises(PreflightBusy, match="5 preflights are under way already"):
-            stack.enter_context(shown.place())
-    with shown.place():
-        pass
-
-
 def test_script_of_package_leads_to_envoy(tmp_path: Path) -> None:
     (script := tmp_path / "bin/envoy").parent.mkdir()
     script.write_text("#!/usr/bin/python3\n")
@@ -688,16 +675,31 @@ def test_a_write_waits_for_no_envoy_unless_it_is_asked_for(start: Unit) -> None:
     assert api.put("/meshes/default/meshtimeouts/slow?preflight=true", timeout(request_timeout="1s")).status_code == 503
 
 
-def test_busy_preflight_answers_retry(guarded: Api) -> None:
-    shown = guarded.collaborators.preflight
-    assert shown is not None
-    with ExitStack() as stack:
-        for _ in range(5):
-            stack.enter_context(shown.place())
-        answer = guarded.put(PATCH, TAKEN)
+def test_preflights_of_one_mesh_keep_no_other_out(start: Unit) -> None:
+    """Without an Envoy each turn is short; their order is the same."""
+    api = with_envoy(start, Path("/no/such/envoy"))
+    api.put("/meshes/other?preflight=false", {"type": "Mesh", "name": "other"}).raise_for_status()
+    ended: list[str] = []
 
-    assert (answer.status_code, answer.json()["title"], answer.headers["retry-after"]) == (503, "Too busy", "1")
-    assert guarded.put(PATCH, TAKEN).status_code == 201
+    async def written(client: httpx.AsyncClient, mesh: str, name: str) -> httpx.Response:
+        document = {**timeout(), "mesh": mesh, "name": name}
+        answer = await client.put(f"/meshes/{mesh}/meshtimeouts/{name}?dryRun=true&preflight=true", json=document)
+        if answer.status_code != 429:
+            ended.append(mesh)
+        return answer
+
+    async def all_written() -> list[httpx.Response]:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(api.app), base_url="http://localhost:5681") as client:
+            asked = [written(client, "default", f"slow-{number}") for number in range(12)]
+            return await asyncio.gather(*asked, written(client, "other", "slow"))
+
+    *greedy, victim = api.run(all_written())
+    assert victim.status_code == 503
+    assert ended.index("other") <= 2
+    turned_away = [answer for answer in greedy if answer.status_code == 429]
+    assert len(turned_away) == 4
+    assert {answer.headers["retry-after"] for answer in turned_away} == {"5"}
+    assert "8 preflights of mesh default are under way" in turned_away[0].json()["detail"]
 
 
 @pytest.mark.parametrize(

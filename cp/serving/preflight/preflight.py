@@ -6,7 +6,6 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -28,9 +27,6 @@ from cp.translate.packing import SHORT
 
 _MESH: Final = "preflight"
 _LIFETIME: Final = 3600.0
-_AT_ONCE: Final = 5
-"""Preflights under way, of which one runs and the others wait. Each holds all that is new to proxies in memory."""
-
 _UNASKED: Final = "Envoy does not ask for it, as it has taken nothing that refers to it"
 
 
@@ -87,19 +83,13 @@ class PreflightOutcome:
     unseen: tuple[UnseenResource, ...] = ()
 
 
-class PreflightBusy(Exception):
-    """As many preflights as there may be are waiting already."""
-
-
 class Preflight:
-    """Shows changes to an Envoy, one change after the other. Each change gets a process of its own."""
+    """Shows changes to an Envoy. Each change gets a process of its own."""
 
     def __init__(self, envoy: Path, within: float) -> None:
         """`within`: seconds that the Envoy may take for one change."""
         self._sandbox = Sandbox(envoy_itself(envoy))
-        self._within = within
-        self._turn = asyncio.Lock()
-        self._under_way = 0
+        self.within = within
 
     async def check(self) -> None:
         """Prove that there is a sandbox. Raises `EnvoyUnavailable`."""
@@ -108,31 +98,19 @@ class Preflight:
         except SandboxUnavailable as error:
             raise EnvoyUnavailable(str(error)) from None
 
-    @contextmanager
-    def place(self) -> Iterator[None]:
-        """A place among the preflights under way, to be taken before anything is computed. Raises `PreflightBusy`."""
-        if self._under_way >= _AT_ONCE:
-            raise PreflightBusy(f"{self._under_way} preflights are under way already")
-        self._under_way += 1
-        try:
-            yield
-        finally:
-            self._under_way -= 1
-
     async def outcome(self, proxies: Iterable[ChangedProxy]) -> PreflightOutcome:
         """Return what an Envoy answers to the resources that are new to some proxies. Raises `EnvoyUnavailable`."""
-        async with self._turn:
-            pair = await asyncio.to_thread(_stand_in, time.time())
-            prepared = await _prepared(pair, proxies)
-            try:
-                async with asyncio.timeout(self._within):
-                    version, answers = await self._answers(prepared.rounds, pair)
-            except TimeoutError:
-                raise EnvoyUnavailable(f"it did not answer within {self._within:g} s") from None
-            return await asyncio.to_thread(_outcome, version, prepared, answers)
+        pair = await asyncio.to_thread(_stand_in, time.time())
+        prepared = await _prepared(pair, proxies)
+        try:
+            async with asyncio.timeout(self.within):
+                version, answers = await self._answers(prepared.rounds, pair)
+        except TimeoutError:
+            raise EnvoyUnavailable(f"it did not answer within {self.within:g} s") from None
+        return await asyncio.to_thread(_outcome, version, prepared, answers)
 
     async def _answers(self, rounds: Iterable[ShownRound], pair: KeyPair) -> tuple[str, list[RoundAnswer]]:
-        async with scratch_envoy(self._sandbox, pair.certificate, self._within) as envoy:
+        async with scratch_envoy(self._sandbox, pair.certificate, self.within) as envoy:
             answers = [await envoy.shown(round_.resources) for round_ in rounds]
             return envoy.version, answers
 
