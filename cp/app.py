@@ -20,11 +20,13 @@ from cp.access.keys import KeyRing, OfflineKeys, Purpose
 from cp.ads.loop import DrainLoop
 from cp.api.authentication import AccessControl
 from cp.api.collaborators import BootstrapDefaults, Collaborators, ControlPlaneIdentity
+from cp.api.fair_turns import FairTurns
 from cp.api.fleet_monitor import FleetMonitor
 from cp.api.http import create_api, create_diagnostics
 from cp.api.kuma_config import kuma_config
 from cp.api.page import PageFiles
 from cp.api.work import WorkQueues
+from cp.metrics import Metrics
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.policies import discover, kinds
@@ -38,8 +40,8 @@ from cp.serving.forgetting import forgetting
 from cp.serving.http_server import address, http_served
 from cp.serving.instances.members import Members
 from cp.serving.own_names import named_hosts
+from cp.serving.preflight.availability import unavailability, watched
 from cp.serving.preflight.preflight import Preflight
-from cp.serving.preflight.scratch import EnvoyUnavailable
 from cp.serving.proxy_service import ProxyService, proxy_service
 from cp.serving.public_keys import offline_keys
 from cp.serving.registrar import Registrar, RegistrarTimes
@@ -160,7 +162,9 @@ async def control_plane(settings: Settings) -> AsyncIterator[RunningControlPlane
         monitor = FleetMonitor(collaborators, lambda: members.leads, settings.findings_every)
         await proxies.enter_async_context(in_background(monitor.watch()))
         await proxies.enter_async_context(in_background(_rollouts(store, service, members).run()))
-        await proxies.enter_async_context(in_background(_check_preflight(collaborators.preflight)))
+        await proxies.enter_async_context(
+            in_background(watched(collaborators.preflight, rejects_writes=settings.preflights_writes))
+        )
         stack.callback(collaborators.works.close)
         await proxies.enter_async_context(service.together.envoys.own.kept())
         api = create_api(collaborators, service.metrics)
@@ -311,19 +315,15 @@ def _bootstrap_defaults(
     )
 
 
-def _preflight(settings: Settings) -> Preflight | None:
+def _preflight(settings: Settings, metrics: Metrics, turns: FairTurns) -> Preflight | None:
     """The Envoy that is shown writes before they are made; None if the settings name none."""
-    envoy = settings.preflight_envoy
-    return None if envoy is None else Preflight(envoy, settings.preflight_timeout)
-
-
-async def _check_preflight(preflight: Preflight | None) -> None:
-    """Report at the start that no preflight is possible. It is tried again with each."""
-    try:
-        if preflight is not None:
-            await preflight.check()
-    except EnvoyUnavailable as error:
-        structlog.get_logger().warning("preflight.unavailable", reason=str(error))
+    if settings.preflight_envoy is None:
+        return None
+    preflight = Preflight(settings.preflight_envoy, settings.preflight_timeout)
+    text = "1 while changes can be shown to an Envoy, else 0"
+    metrics.register("preflight_available", text, lambda: not preflight.unavailable)
+    metrics.register("preflights_waiting", "Preflights that wait for their turn", lambda: turns.waiting)
+    return preflight
 
 
 def _collaborators(  # noqa: PLR0913, PLR0917  # what the API is put together of
@@ -336,10 +336,12 @@ def _collaborators(  # noqa: PLR0913, PLR0917  # what the API is put together of
     members: Members,
 ) -> Collaborators:
     token_keys = proxy_door.offline_keys or OfflineKeys()
+    works = WorkQueues.beside(service.reconciler.precedence)
+    preflight = _preflight(settings, service.own_metrics, works.turns)
     return Collaborators(
         store=ObservedStore(store, service.own_metrics, service.traces),
         metrics=service.own_metrics,
-        works=WorkQueues.beside(service.reconciler.precedence),
+        works=works,
         traces=service.traces,
         kinds=kinds(discover(), settings.policy_engine, derives_reachability=settings.auto_reachable_services),
         state=service.state,
@@ -362,10 +364,11 @@ def _collaborators(  # noqa: PLR0913, PLR0917  # what the API is put together of
             *service.trust.faults.values(),
             *service.together.peers.findings(),
             *exposures(settings),
+            *unavailability(preflight, rejects_writes=settings.preflights_writes),
         ),
         moves_of=service.trust.moves,
         read_only=settings.read_only,
-        preflight=_preflight(settings),
+        preflight=preflight,
         preflights_writes=settings.preflights_writes,
         hosts=named_hosts(settings),
         issued_tokens=_issued_tokens(settings),

@@ -75,6 +75,8 @@ class InfoHandler:
     async def ready(self, request: Request) -> Response:
         """Whether it serves proxies and, as further levels, follows the store, can write to it, and delivers changes.
 
+        With an Envoy for preflight, `preflight` says whether it can be asked.
+
         Not ready until the first World is there: a proxy that came earlier would wait. Without the store it serves what
         it has read, so it stays ready, unless `level=follows` or `level=writes` is asked for. A mesh that waits for a
         change leaves it ready too, for the other meshes and for whoever repairs that one (record 0095).
@@ -86,6 +88,7 @@ class InfoHandler:
             return JSONResponse({"status": status}, UNAVAILABLE)
         warnings = self._warnings(caller, outage, refusal)
         levels = {"follows": self._api.follows, "writes": not (outage or refusal), "delivers": not state.late_meshes}
+        levels |= {} if self._api.preflight is None else {"preflight": not self._api.preflight.unavailable}
         body = {"status": "ready", **levels, **({"warnings": warnings} if warnings else {})}
         reached = levels.get(request.query_params.get("level", ""), True)
         return JSONResponse(body, OK if reached else UNAVAILABLE)

@@ -18,7 +18,7 @@ from cp.api.caller import ApiCaller, caller_of
 from cp.api.collaborators import Collaborators
 from cp.api.envoy_json import decoded
 from cp.api.errors import TOO_MANY, ApiError, bad_request
-from cp.api.fair_turns import FairTurns, MeshBusy
+from cp.api.fair_turns import MeshBusy
 from cp.api.grpc_clients import certified_clients
 from cp.api.kept_work import KeptWork
 from cp.api.numbers import shortened
@@ -118,10 +118,6 @@ class Planner:
         self._api = collaborators
         self._policies: Policies = discover()
         self._kept = KeptWork(lambda: _PlanWork(Compiler(self._policies)))
-        self._turns = FairTurns()
-        collaborators.metrics.register(
-            "preflights_waiting", "Preflights that wait for their turn", lambda: self._turns.waiting
-        )
 
     async def answer(
         self, request: Request, writes: Iterable[Put | Delete], stored_by_key: Mapping[Key, Stored]
@@ -200,7 +196,7 @@ class Planner:
         if preflight is None:
             raise bad_request("preflight", "this control plane has no Envoy to ask", "set KOGUMA_PREFLIGHT_ENVOY")
         try:
-            with self._turns.queued(share_of(caller_of(request), request.scope), question.meshes) as turn:
+            with self._api.works.turns.queued(share_of(caller_of(request), request.scope), question.meshes) as turn:
                 await self._api.works.preflights.wait(request, turn.wait)
                 outcome, failures = await self._judged(request, question, preflight)
         except MeshBusy as error:

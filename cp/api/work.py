@@ -28,6 +28,7 @@ from starlette.types import Receive, Scope, Send
 from cp.api.answer_room import room_for
 from cp.api.caller import caller_in
 from cp.api.errors import TOO_MANY, UNAVAILABLE, ApiError, bad_request
+from cp.api.fair_turns import FairTurns
 from cp.api.shares import LOCAL, share_of
 from cp.api.work_budget import TooMuchMemory, WorkBudget, budgeted
 from cp.model.checkpoint import Allowance, Checkpoint, Stopped, TooLarge, checkpoint_set, never_stopped
@@ -285,7 +286,10 @@ class WorkQueues:
     """Of writes, for the same reason."""
 
     preflights: WorkQueue = field(default_factory=lambda: WorkQueue("preflights", _ONE))
-    """Waiting for a turn of preflight, and for its Envoy. `FairTurns` decides whose turn is next."""
+    """Waiting for a turn of preflight, and for its Envoy."""
+
+    turns: FairTurns = field(default_factory=FairTurns)
+    """The turns of preflight."""
 
     @classmethod
     def beside(cls, precedence: Precedence) -> WorkQueues:

@@ -72,6 +72,8 @@ def test_a_change_is_counted_all_the_way_and_every_series_is_documented(empty_me
         "koguma_ads_nacks_total",
         "koguma_api_limited_total",
         "koguma_mesh_late_seconds",
+        "koguma_preflight_available",
+        "koguma_preflights_waiting",
         "koguma_certificates_remaining_ratio",
         "koguma_certificates_remaining_seconds",
         "koguma_findings",

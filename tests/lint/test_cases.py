@@ -22,7 +22,7 @@ SECTION: Final = re.compile(r"^### `([a-z-]+)`\n\n(Error|Warning|Info): (.+)\.\n
 FROM_ELSEWHERE: Final = {
     *("unreadable-file", "file-too-large", "refused-by-envoy", "failed"),
     *("bad-access-file", "open-door", "nobody-administers", "unnamed-rights", "authority-ends", "move-waits"),
-    *("certificate-ends", "certificate-ended", "instance-silent"),
+    *("certificate-ends", "certificate-ended", "instance-silent", "preflight-unavailable"),
     *(
         "unreadable-secret",
         "secrets-by-other-hands",

@@ -28,6 +28,7 @@ from cp.policies import kinds
 from cp.resources.world import World
 from cp.serving.delivery import CauseFinder, ResourceCauses
 from cp.serving.preflight import preflight, scratch
+from cp.serving.preflight.availability import unavailability, watched
 from cp.serving.preflight.harmless import _TAMED, KNOWN_EXTENSIONS, NotShown, harmless
 from cp.serving.preflight.preflight import Preflight, PreflightOutcome
 from cp.serving.preflight.rounds import Rounds
@@ -689,7 +690,9 @@ def test_preflights_of_one_mesh_keep_no_other_out(start: Unit) -> None:
         return answer
 
     async def all_written() -> list[httpx.Response]:
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(api.app), base_url="http://localhost:5681") as client:
+        async with httpx.AsyncClient(
+            transport=httpx.ASGITransport(api.app), base_url="http://localhost:5681"
+        ) as client:
             asked = [written(client, "default", f"slow-{number}") for number in range(12)]
             return await asyncio.gather(*asked, written(client, "other", "slow"))
 
@@ -729,12 +732,40 @@ def test_reason_without_sandbox_is_answered(start: Unit, tmp_path: Path) -> None
     assert f"{script} is no ELF binary; name Envoy itself, not a script that starts it" in answer.json()["detail"]
 
 
-def test_control_plane_without_sandbox_logs_reason(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rejects_writes", [True, False])
+def test_control_plane_without_sandbox_reports_reason(tmp_path: Path, rejects_writes: bool) -> None:
     (script := tmp_path / "envoy").write_text("#!/bin/sh\n")
 
-    with running_control_plane(tmp_path, preflight_envoy=script):
+    with running_control_plane(tmp_path, preflight_envoy=script, preflights_writes=rejects_writes) as running:
+        url = f"http://127.0.0.1:{running.http_port}"
         eventually(lambda: "preflight.unavailable" in (tmp_path / "log").read_text())
-    assert "is no ELF binary; name Envoy itself" in (tmp_path / "log").read_text()
+        ready, level = httpx.get(f"{url}/ready"), httpx.get(f"{url}/ready?level=preflight")
+        metrics = httpx.get(f"{url}/metrics").text
+    reason = "is no ELF binary; name Envoy itself"
+    effect = "every write by people is rejected with 503" if rejects_writes else "writes with preflight are rejected"
+    assert reason in (tmp_path / "log").read_text()
+    assert (ready.status_code, ready.json()["preflight"], level.status_code) == (200, False, 503)
+    (warning,) = [text for text in ready.json()["warnings"] if reason in text]
+    assert warning.startswith(effect)
+    assert warning.endswith("until KOGUMA_PREFLIGHT_ENVOY runs in a sandbox, `--no-preflight` writes without preflight")
+    assert "koguma_preflight_available 0.0" in metrics
+
+
+def test_control_plane_reports_end_of_unavailability(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (program := tmp_path / "envoy").write_text("#!/bin/sh\n")
+    shown, itself = Preflight(program, 10), sandboxed_envoy()
+
+    async def recovers() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            watching = tasks.create_task(watched(shown, rejects_writes=True, every=0.01))
+            await eventually_on_loop(lambda: bool(shown.unavailable))
+            program.unlink()
+            program.symlink_to(itself)
+            await eventually_on_loop(lambda: not shown.unavailable and "preflight.available" in capsys.readouterr().out)
+            watching.cancel()
+
+    asyncio.run(recovers())
+    assert list(unavailability(shown, rejects_writes=True)) == []
 
 
 def test_a_write_is_not_made_where_the_envoy_cannot_be_asked(start: Unit) -> None:

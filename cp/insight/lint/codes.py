@@ -89,6 +89,9 @@ CATALOGUE: Final[Mapping[str, FindingCode]] = MappingProxyType(
         "open-door": FindingCode(
             _WARNING, "a server of the control plane lets in, or shows to others, more than it has to"
         ),
+        "preflight-unavailable": FindingCode(
+            _WARNING, "the Envoy of the control plane cannot run, so no change can be checked by preflight"
+        ),
         "unnamed-rights": FindingCode(
             _WARNING,
             "a right covers writes that it should name, as the control plane is set to tolerate that for an upgrade",

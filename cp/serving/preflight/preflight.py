@@ -98,6 +98,11 @@ class Preflight:
         except SandboxUnavailable as error:
             raise EnvoyUnavailable(str(error)) from None
 
+    @property
+    def unavailable(self) -> str:
+        """The reason why no change can be shown to an Envoy; empty if that was possible the last time."""
+        return self._sandbox.unavailable
+
     async def outcome(self, proxies: Iterable[ChangedProxy]) -> PreflightOutcome:
         """Return what an Envoy answers to the resources that are new to some proxies. Raises `EnvoyUnavailable`."""
         pair = await asyncio.to_thread(_stand_in, time.time())

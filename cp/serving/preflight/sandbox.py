@@ -9,8 +9,8 @@ import os
 import platform
 import socket
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
@@ -67,22 +67,35 @@ class Sandbox:
         self._limits = limits
         self._trusted: tuple[int, ...] | None = None
         self._libraries: Mapping[str, str] = {}
+        self.unavailable = ""
+        """The reason why there was no sandbox when one was needed last; empty if there was one."""
 
     async def check(self) -> None:
         """Probe the sandbox, unless that was done for this version of the program. Raises `SandboxUnavailable`."""
-        identity = _identity(self._program)
-        if identity != self._trusted:
-            self._libraries = await _libraries(self._program)
-            await self._probe()
-            await self._start_once()
-            self._trusted = identity
+        with self._failure_noted():
+            identity = _identity(self._program)
+            if identity != self._trusted:
+                self._libraries = await _libraries(self._program)
+                await self._probe()
+                await self._start_once()
+                self._trusted, self.unavailable = identity, ""
 
     @asynccontextmanager
     async def running(self, contents: SandboxContents, lifetime: float) -> AsyncIterator[asyncio.subprocess.Process]:
         """Run the program for as long as the block lasts, at most `lifetime` seconds. Raises `SandboxUnavailable`."""
         await self.check()
-        async with self._launched(contents, lifetime) as process:
-            yield process
+        with self._failure_noted():
+            async with self._launched(contents, lifetime) as process:
+                yield process
+
+    @contextmanager
+    def _failure_noted(self) -> Iterator[None]:
+        """Keep the reason of a failure, and probe again before the next use."""
+        try:
+            yield
+        except SandboxUnavailable as error:
+            self._trusted, self.unavailable = None, str(error)
+            raise
 
     async def _probe(self) -> None:
         """Try to get out in each way that the launcher knows, from inside."""
