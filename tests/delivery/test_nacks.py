@@ -78,6 +78,12 @@ def test_of_a_text_what_envoy_has_to_say_remains_and_not_what_it_was_given() -> 
     assert len(group.reports) == 2
 
 
+def test_dump_that_ends_with_a_value_is_left_out() -> None:
+    dump = 'goo.gle/debugonly \nname: "a"\nconnect_timeout {\n}\nalt_stat_name: "}: \\n:"\n'
+
+    assert without_dump(f"{dump}: Proto constraint validation failed") == "Proto constraint validation failed"
+
+
 def test_a_word_that_protobuf_chooses_at_random_makes_no_other_reason_and_is_not_told() -> None:
     text = "{name}: Invalid duration: Expected positive duration: goo.gle/%s  seconds: -5"
     words = ("debugonly", "debugstr", "debugproto", "nodeserialize")

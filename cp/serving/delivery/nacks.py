@@ -20,7 +20,7 @@ CODE: Final = "refused-by-envoy"
 _HINT: Final = "correct it, or take it back; until then what was accepted before stays in force"
 _LONGEST: Final = 600
 _NUMBERS: Final = re.compile(r"\d+")
-_DUMP: Final = re.compile(r"goo\.gle/\w{1,40}(?: |$)")
+_DUMP: Final = re.compile(r"goo\.gle/\w{1,40}(?:\s|$)")
 """How the dump of a message begins, which Envoy puts before its reason or into it.
 
 The word in the path changes at random, so that nobody compares such texts.
@@ -144,13 +144,15 @@ def _resources(report: NackReport) -> str:
 
 
 def without_dump(text: str) -> str:
-    """Envoy's reason in one line, without the dump of the resource that stands before it."""
-    line = " ".join(text.split())
-    dump = _DUMP.search(line)
-    end = max(line.rfind("}:"), line.rfind("} :"))
-    if dump is not None and end >= dump.end():
-        line = line[: dump.start()] + line[end:].partition(":")[2].removeprefix(" ")
-    return _DUMP.sub("", line).rstrip()
+    """Envoy's reason in one line, without the dump of the resource that stands before it.
+
+    A dump ends with a line break, or in one line with a bracket. Its texts have escapes in place of line breaks.
+    """
+    dump = _DUMP.search(text)
+    end = max(text.rfind("\n:"), text.rfind("}:"), text.rfind("} :"))
+    if dump is not None and end >= dump.end() - 1:
+        text = text[: dump.start()] + text[end:].partition(":")[2]
+    return " ".join(_DUMP.sub("", text).split())
 
 
 def _short(text: str) -> str:
