@@ -218,7 +218,8 @@ class Planner:
             async with asyncio.timeout(longest):
                 changes = await works.plans.do(request, lambda checkpoint: self._proxy_changes(question, checkpoint))
                 self._kept.keep_for_a_while()
-                outcome = await works.preflights.wait(request, lambda: preflight.outcome(changes.proxies))
+                proxies, written = changes.proxies, question.changes.keys()
+                outcome = await works.preflights.wait(request, lambda: preflight.outcome(proxies, written))
         except TimeoutError:
             raise EnvoyUnavailable(f"to compute the change takes longer than {longest:g} s") from None
         return outcome, changes.failures

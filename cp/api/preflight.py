@@ -11,7 +11,10 @@ from starlette.requests import Request
 from cp.api.caller import ApiCaller, caller_of
 from cp.api.errors import TOLD, UNAVAILABLE, UNPROCESSABLE, ApiError, RequestFault
 from cp.model.names import Key
-from cp.serving.preflight.preflight import PreflightOutcome, RefusedResource, UnseenResource
+from cp.model.wording import few
+from cp.serving.delivery import PolicyPart
+from cp.serving.preflight.blame import RefusedResource
+from cp.serving.preflight.preflight import PreflightOutcome, UnseenResource
 from cp.serving.preflight.scratch import EnvoyUnavailable
 
 _TITLE: Final = "Refused in preflight"
@@ -20,9 +23,10 @@ log = structlog.get_logger()
 
 
 def must_be_accepted(request: Request, outcome: PreflightOutcome) -> None:
-    """Check that an Envoy takes what a write comes to. Raises `ApiError` with its words.
+    """Check that an Envoy takes the result of a write. Raises `ApiError` with its words.
 
-    Who may not see what the proxies of a mesh are served hears that something is refused there, and not what.
+    Resources that it NACKs without the write too are no reason to reject it. A caller who may not see what the proxies
+    of a mesh are served learns that something is NACKed there, and no more.
     """
     if not outcome.refused:
         return
@@ -32,9 +36,9 @@ def must_be_accepted(request: Request, outcome: PreflightOutcome) -> None:
     refused = [resource for resource in outcome.refused if _may_know(caller, resource.dataplane)]
     if refused:
         first = refused[0]
-        detail = f"Envoy {outcome.envoy} refuses the {first.type} {first.name} that follow from it: {first.reason}"
+        detail = f"Envoy {outcome.envoy} NACKs the {first.type} {first.name} that follow from it: {_reason(first)}"
     else:
-        detail = f"Envoy {outcome.envoy} refuses something that follows from it in a mesh that you may not look into"
+        detail = f"Envoy {outcome.envoy} NACKs something that follows from it in a mesh that you may not look into"
     faults = tuple(_fault(resource, caller) for resource in refused[:TOLD])
     raise ApiError(UNPROCESSABLE, _TITLE, detail, faults)
 
@@ -47,11 +51,20 @@ def unavailable(request: Request, error: EnvoyUnavailable) -> ApiError:
 
 
 def warnings_of(outcome: PreflightOutcome, caller: ApiCaller, not_compared: Iterable[str] = ()) -> Iterator[str]:
-    """What an Envoy was not asked about."""
+    """What an Envoy NACKs with or without the write, and what it was not asked about."""
+    for older in outcome.refused_before:
+        if _may_know(caller, older.dataplane):
+            yield (
+                f"Envoy {outcome.envoy} NACKs the {older.type} {older.name} of {older.dataplane.name} already before "
+                f"this change: {older.reason}; the write passes, as proxies keep what they have"
+            )
     yield from (f"not shown to an Envoy: {sentence}" for sentence in not_compared)
     for unseen in outcome.unseen:
         if _may_know(caller, unseen.dataplane):
             yield f"the {unseen.type} {unseen.name} were not shown to an Envoy: {unseen.reason}"
+    for part in outcome.in_part:
+        if _may_know(caller, part.dataplane):
+            yield f"the {part.type} {part.name} were shown to an Envoy in part: {part.reason}"
 
 
 def preflight_data(
@@ -62,15 +75,28 @@ def preflight_data(
     Of meshes of which the caller may not see what proxies are served only numbers are told, and policies that he may
     not read are not named.
     """
-    refused = [_refused(resource, caller) for resource in outcome.refused if _may_know(caller, resource.dataplane)]
-    unseen = [_unseen(resource) for resource in outcome.unseen if _may_know(caller, resource.dataplane)]
-    untold = {"refused": len(outcome.refused) - len(refused), "notShown": len(outcome.unseen) - len(unseen)}
+    refused, refused_before = (
+        [_refused(resource, caller) for resource in side if _may_know(caller, resource.dataplane)]
+        for side in (outcome.refused, outcome.refused_before)
+    )
+    unseen, in_part = (
+        [_unseen(resource) for resource in side if _may_know(caller, resource.dataplane)]
+        for side in (outcome.unseen, outcome.in_part)
+    )
+    untold = {
+        "refused": len(outcome.refused) - len(refused),
+        "refusedBefore": len(outcome.refused_before) - len(refused_before),
+        "notShown": len(outcome.unseen) - len(unseen),
+        "shownInPart": len(outcome.in_part) - len(in_part),
+    }
     return {
         "envoy": outcome.envoy,
         "shown": outcome.shown,
         "proxies": outcome.proxies,
         "refused": refused,
+        "refusedBefore": refused_before,
         "notShown": unseen,
+        "shownInPart": in_part,
         **({"notCompared": list(not_compared)} if not_compared else {}),
         **({"inMeshesNotTold": untold} if any(untold.values()) else {}),
     }
@@ -91,30 +117,41 @@ def _unseen(unseen: UnseenResource) -> dict[str, Any]:
 
 
 def _refused(refused: RefusedResource, caller: ApiCaller | None) -> dict[str, Any]:
-    policies = [part for part in refused.policies if caller is None or caller.may_read_key(part.policy)]
     return {
         "type": refused.type,
         "name": refused.name,
         "mesh": refused.dataplane.mesh,
         "proxy": refused.dataplane.name,
         "reason": refused.reason,
+        **({"reasonBefore": refused.earlier} if refused.earlier else {}),
         "policies": [
-            {
-                "type": part.policy.type,
-                "name": part.policy.name,
-                "path": part.path,
-                **({"file": part.file, "line": part.line} if part.file else {}),
-            }
-            for part in policies
+            *(_part(part) | {"written": True} for part in _readable(refused.written, caller)),
+            *map(_part, _readable(refused.policies, caller)),
         ],
     }
 
 
+def _readable(parts: Iterable[PolicyPart], caller: ApiCaller | None) -> list[PolicyPart]:
+    return [part for part in parts if caller is None or caller.may_read_key(part.policy)]
+
+
+def _part(part: PolicyPart) -> dict[str, Any]:
+    place = {"file": part.file, "line": part.line} if part.file else {}
+    return {"type": part.policy.type, "name": part.policy.name, "path": part.path, **place}
+
+
+def _reason(refused: RefusedResource) -> str:
+    if not refused.earlier:
+        return refused.reason
+    return f"{refused.reason}; NACKed already before this change, for another reason: {refused.earlier}"
+
+
 def _fault(refused: RefusedResource, caller: ApiCaller) -> RequestFault:
-    """At the policy that is the likeliest, as far as the caller may know of it."""
-    parts = [part for part in refused.policies if caller.may_read_key(part.policy)]
-    reason = f"{refused.type} {refused.name} of {refused.dataplane.name}: {refused.reason}"
-    if not parts:
-        return RequestFault("", reason)
-    first = parts[0]
-    return RequestFault(first.path, f"{first.policy}: {reason}", file=first.file, line=first.line)
+    """Point to the document of the change that the resource is made of. Of stored policies only the names are given."""
+    reason = f"{refused.type} {refused.name} of {refused.dataplane.name}: {_reason(refused)}"
+    if written := _readable(refused.written, caller):
+        first = written[0]
+        return RequestFault(first.path, f"{first.policy}: {reason}", file=first.file, line=first.line)
+    if stored := list(dict.fromkeys(str(part.policy) for part in _readable(refused.policies, caller))):
+        reason = f"{reason}; the change writes none of the policies that this is made of: {few(stored)}"
+    return RequestFault("", reason)

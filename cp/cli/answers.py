@@ -56,6 +56,11 @@ _DELIVERY: Final = (
         "it where the control plane ended before; otherwise null"
     ),
 )
+_PREFLIGHT: Final = (
+    "preflight?",
+    "list",
+    "where an Envoy was asked: for each request its answer, as the [HTTP API](http-api.md#plans) has it",
+)
 _TOKEN: Final = _object("a token", ("token", "text", "the token"))
 _KEY: Final = _object("a key", ("key", "text", "the key, in PEM"))
 _CONTROL_PLANE: Final = _object(
@@ -173,6 +178,7 @@ ANSWERS: Final[Mapping[Words, CommandAnswer]] = {
         "what was written",
         _RESOURCES,
         _DELIVERY,
+        _PREFLIGHT,
         (
             "rollout?",
             "object or null",
@@ -210,7 +216,7 @@ ANSWERS: Final[Mapping[Words, CommandAnswer]] = {
         ("name?", "text", "its name"),
         page=_API,
     ),
-    ("delete",): _object("what was deleted", _RESOURCES, _DELIVERY),
+    ("delete",): _object("what was deleted", _RESOURCES, _DELIVERY, _PREFLIGHT),
     ("history",): _object(
         "changes, the newest first",
         ("items", "list", "each with `revision`, `time`, `author`, `origin`, `change`, `type`, `mesh`, `name`"),
@@ -236,6 +242,7 @@ ANSWERS: Final[Mapping[Words, CommandAnswer]] = {
         ("rolledBackTo", "number", "the revision"),
         ("leftOut", "list", "resources that stay as they are, each with a `reason`"),
         _DELIVERY,
+        _PREFLIGHT,
     ),
     ("export",): _object(
         "all resources; with `--write` where they are",
@@ -275,6 +282,7 @@ ANSWERS: Final[Mapping[Words, CommandAnswer]] = {
         ("notes", "list", "what was assumed"),
         ("willNotWork", "list", "what Koguma does not do of all this, with the reason"),
         ("delivery", "null", "nothing is waited for"),
+        _PREFLIGHT,
     ),
     ("backup",): _object("a copy", ("store", "text", "what was copied"), ("file", "text", "where the copy is")),
     ("restore",): _object(

@@ -82,9 +82,11 @@ def import_mesh(  # noqa: PLR0913  # an option each
         text = f"in {requests} requests, one after the other: {_WHY_IN_THIS_ORDER}"
         typer.echo(text, err=output is not TextFormat.TEXT)
     report = WriteReport(output)
+    written = WrittenResources()
     with api.client() as client:
-        for key, outcome in _outcomes(client, documents, Push(preflight=preflight), dry_run=dry_run):
+        for key, outcome in _outcomes(client, documents, written, Push(preflight=preflight), dry_run=dry_run):
             report.add(key, outcome, printable(f"{WOULD_BE[outcome] if dry_run else outcome}: {key}"))
+    report.add_preflights(written.preflights)
     if report.is_data:
         report.more |= {"notes": list(taken), "willNotWork": [line.strip() for line in _reasons(files)]}
         report.print_all()
@@ -122,17 +124,21 @@ def _with_own_policies(mesh: FileDocument) -> FileDocument:
     return mesh if fields.items() <= mesh.document.data.items() else with_fields(mesh, fields)
 
 
-def _outcomes(client: Client, documents: list[FileDocument], push: Push, *, dry_run: bool) -> Iterable[tuple[Key, str]]:
+def _outcomes(
+    client: Client, documents: list[FileDocument], written: WrittenResources, push: Push, *, dry_run: bool
+) -> Iterable[tuple[Key, str]]:
     """The outcome of each document. A dry run goes first, so that a rejection leaves nothing half written."""
     would_be = list(would_be_applied(client, documents))
-    return would_be if dry_run else _written(client, documents, push)
+    return would_be if dry_run else _written(client, documents, written, push)
 
 
-def _written(client: Client, documents: list[FileDocument], push: Push) -> Iterator[tuple[Key, str]]:
+def _written(
+    client: Client, documents: list[FileDocument], written: WrittenResources, push: Push
+) -> Iterator[tuple[Key, str]]:
     """The outcome of each document. If a request fails, those before it are done."""
     done = 0
     try:
-        for outcome in applied(client, documents, WrittenResources(), push):
+        for outcome in applied(client, documents, written, push):
             done += 1
             yield outcome
     except Problem as problem:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -50,13 +50,13 @@ def offline_plan(
     meshes = tuple(mesh_plans(scope, compiler, decoded))
     findings = (lint(policies, side) for side in (world, planned)) if with_findings else ((), ())
     plan = plan_data(Plan(planned_documents(known, changes), meshes, *finding_changes(*findings)))
-    return plan if envoy is None else {**plan, "preflight": _preflight(envoy, proxy_changes(scope, compiler))}
+    return plan if envoy is None else {**plan, "preflight": _preflight(envoy, proxy_changes(scope, compiler), changes)}
 
 
-def _preflight(envoy: Path, changes: ProxyChanges) -> Mapping[str, Any]:
+def _preflight(envoy: Path, changes: ProxyChanges, written: Collection[Key]) -> Mapping[str, Any]:
     try:
         with faults_only():
-            outcome = asyncio.run(Preflight(envoy, _WITHIN).outcome(changes.proxies))
+            outcome = asyncio.run(Preflight(envoy, _WITHIN).outcome(changes.proxies, written))
             return preflight_data(outcome, not_compared=list(failure_sentences(changes.failures)))
     except EnvoyUnavailable as error:
         raise Problem(f"{envoy} cannot be asked: {error}") from None

@@ -235,6 +235,7 @@ def rollback(  # noqa: PLR0913  # an option each
             typer.echo(_nothing_to_do(answer))
         for line in _left_out(answer["leftOut"]):
             typer.echo(line, err=True)
+        written.note(answer.get("preflight"))
         finish_write(client, written, report, patience if wait else None)
 
 

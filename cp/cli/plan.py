@@ -13,7 +13,8 @@ from cp.agent.envoys import find as envoy_here
 from cp.cli.connection import ApiConnection
 from cp.cli.options import ManagedBy, Prune, Variables
 from cp.cli.output import as_json
-from cp.cli.planned import PlanStyle, as_markdown, as_text, refused_count
+from cp.cli.planned import PlanStyle, as_markdown, as_text
+from cp.cli.preflight import refused_count
 from cp.cli.resources import Push, valid_documents
 from cp.cli.tables import takes_colours, terminal_width
 from cp.client.problem import Problem
@@ -119,7 +120,7 @@ def plan(  # noqa: PLR0913  # an option each
         data = _of_files(file or [], var or [], push, api, with_findings=not no_findings)
     _show(data, output, out, with_all=all_)
     if "preflight" in data and refused_count(data["preflight"]):
-        raise Problem("Envoy refuses what this would come to")
+        raise Problem("Envoy NACKs a part of the result")
     if check and not data["empty"]:
         raise typer.Exit(CHANGES)
 

@@ -13,6 +13,7 @@ import typer
 
 from cp.cli.findings import finding_lines
 from cp.cli.output import brief
+from cp.cli.preflight import preflight_lines
 from cp.model.names import Key
 from cp.model.wording import FEW, few, printable
 
@@ -197,44 +198,6 @@ def _findings(findings: Data, style: PlanStyle) -> Iterator[str]:
             for line in further:
                 yield from style.lines(line.strip(), 6)
         yield from _more(more, "findings", 2)
-
-
-def preflight_lines(preflight: Data) -> Iterator[tuple[str, str]]:
-    """What an Envoy says to what proxies would be served, each line with its sign."""
-    yield f"preflight: {_shown_to_envoy(preflight)}", ""
-    for resource in preflight["refused"]:
-        yield f"{resource['type']} {resource['name']} of {resource['proxy']}: {resource['reason']}", "-"
-        for part in resource["policies"]:
-            place = f", {part['file']}:{part['line']}" if part.get("file") else ""
-            yield f"    made of {part['type']} {part['name']} ({part['path']}{place})", ""
-    for resource in preflight["notShown"]:
-        yield f"not shown: {resource['type']} {resource['name']} of {resource['proxy']}: {resource['reason']}", ""
-    for text in preflight.get("notCompared", ()):
-        yield f"not shown: {text}", ""
-    untold = preflight.get("inMeshesNotTold", {})
-    for side, words in (("refused", "refused"), ("notShown", "not shown")):
-        if untold.get(side):
-            yield f"{words} in meshes that you may not look into: {_count(untold[side], 'resource')}", ""
-
-
-def _shown_to_envoy(preflight: Data) -> str:
-    """How much an Envoy was shown, and what it says to that."""
-    shown, refused, left_out = preflight["shown"], refused_count(preflight), _with_untold(preflight, "notShown")
-    name = f"Envoy {preflight['envoy']}" if preflight["envoy"] else "an Envoy"
-    counts = f"{_count(shown, 'resource')} of {_count(preflight['proxies'], 'proxy')}"
-    verdict = f"refuses {refused} of them" if refused else "takes all of them"
-    of_shown = f"{name} was shown {counts}, and {verdict}" if shown else f"{name} was shown nothing"
-    return of_shown + (f"; {_count(left_out, 'resource')} it was not shown" if left_out else "")
-
-
-def refused_count(preflight: Data) -> int:
-    """How many resources an Envoy refuses, also in meshes of which the plan does not tell."""
-    return _with_untold(preflight, "refused")
-
-
-def _with_untold(preflight: Data, side: str) -> int:
-    untold: int = preflight.get("inMeshesNotTold", {}).get(side, 0)
-    return len(preflight[side]) + untold
 
 
 def under_way(plan: Data) -> Iterator[str]:

@@ -114,6 +114,7 @@ def _roll_out(
         _warn(outcome)
         key = _key(outcome)
         report.add(key, outcome["outcome"], _line(key, WOULD_BE[outcome["outcome"]]))
+    report.add_preflights(filter(None, [answer.get("preflight")]))
     begun = answer.get("rollout", {})
     last = followed(client, begun["mesh"], begun["number"]) if begun else None
     if report.is_data:
@@ -154,6 +155,7 @@ def delete(  # noqa: PLR0913  # an option each
             result = client.delete(path_of(key, type_of(key.type)), preflight=preflight, **parameters)
             _warn({"warnings": result.warnings})
             written.add(key, result.revision)
+            written.note(result.preflight)
             report.add(key, "Deleted", f'deleted {key.type} "{key.name}"')
         finish_write(client, written, report, patience if wait else None)
 
@@ -207,12 +209,11 @@ def applied(
     """Write documents in one request, or in several if they are too large for one."""
     for part in parts(documents, push):
         texts = [(file_document.text, file_document.location) for file_document in part]
-        outcomes, revision = client.apply(
-            texts, managed_by=push.managed_by, prune=push.prunes, preflight=push.preflight
-        )
-        for outcome in outcomes:
+        result = client.apply(texts, managed_by=push.managed_by, prune=push.prunes, preflight=push.preflight)
+        written.note(result.preflight)
+        for outcome in result.outcomes:
             key = _key(outcome)
-            written.add(key, None if outcome["outcome"] in _AS_BEFORE else revision)
+            written.add(key, None if outcome["outcome"] in _AS_BEFORE else result.revision)
             _warn(outcome)
             yield key, outcome["outcome"]
 
@@ -240,8 +241,8 @@ def would_be_applied(
     meshes: list[FileDocument] = []
     for part in parts(documents, push):
         texts = [(file_document.text, file_document.location) for file_document in (*meshes, *part)]
-        outcomes, _ = client.apply(texts, dry_run=True, managed_by=push.managed_by, prune=push.prunes)
-        for outcome in outcomes[len(meshes) :]:
+        result = client.apply(texts, dry_run=True, managed_by=push.managed_by, prune=push.prunes)
+        for outcome in result.outcomes[len(meshes) :]:
             _warn(outcome)
             yield _key(outcome), outcome["outcome"]
         meshes += [file_document for file_document in part if file_document.document.key.type == "Mesh"]

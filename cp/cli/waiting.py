@@ -47,6 +47,13 @@ class WrittenResources:
     keys: list[Key] = field(default_factory=list)
     """The written resources, also unchanged ones: proxies may have rejected them already."""
 
+    preflights: list[Mapping[str, Any]] = field(default_factory=list)
+    """The answers of Envoys to them, where one was asked."""
+
+    def note(self, preflight: Mapping[str, Any] | None) -> None:
+        """Keep the answer of an Envoy, if one was asked."""
+        self.preflights += [] if preflight is None else [preflight]
+
     def add(self, key: Key, revision: int | None) -> None:
         self.keys.append(key)
         self.revisions += [] if revision is None else [revision]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,10 +10,12 @@ import typer
 
 from cp.cli.options import TextFormat
 from cp.cli.output import print_data
+from cp.cli.preflight import preflight_summary
 from cp.cli.waiting import WrittenResources, until_delivered
 from cp.client.client import Client
 from cp.model.duration import Duration
 from cp.model.names import Key
+from cp.model.wording import printable
 
 
 @dataclass(slots=True)
@@ -36,12 +38,20 @@ class WriteReport:
         if not self.is_data:
             typer.echo(line)
 
+    def add_preflights(self, preflights: Iterable[Mapping[str, Any]]) -> None:
+        """Report the answers of Envoys to the writes. Warnings have told of what they were not shown."""
+        for preflight in preflights:
+            self.more.setdefault("preflight", []).append(preflight)
+            for line in () if self.is_data else preflight_summary(preflight):
+                typer.echo(printable(line))
+
     def print_all(self, delivery: Mapping[str, Any] | None = None) -> None:
         print_data({"resources": self.resources, **self.more, "delivery": delivery}, self.output)
 
 
 def finish_write(client: Client, written: WrittenResources, report: WriteReport, timeout: Duration | None) -> None:
     """Report what was written, after so much time at the most in which proxies may accept it; None: do not wait."""
+    report.add_preflights(written.preflights)
     if timeout is not None:
         until_delivered(client, written, timeout, report.print_all if report.is_data else None)
     elif report.is_data:

@@ -38,6 +38,21 @@ class WriteResult:
     revision: int | None
     """The revision that the write made; None where it changed nothing."""
 
+    preflight: Mapping[str, Any] | None = None
+    """The answer of an Envoy to the write; None if none was asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyResult:
+    """The outcome of a write of many resources."""
+
+    outcomes: Sequence[Mapping[str, Any]]
+    revision: int | None
+    """The revision that the write made; None where it changed nothing."""
+
+    preflight: Mapping[str, Any] | None = None
+    """The answer of an Envoy to the write; None if none was asked."""
+
 
 class Client:
     """The HTTP API of a control plane, or of several on one store, of which it asks the first that can be reached."""
@@ -134,8 +149,8 @@ class Client:
         managed_by: str = "",
         prune: bool = False,
         preflight: bool | None = None,
-    ) -> tuple[Sequence[Mapping[str, Any]], int | None]:
-        """Write resources in one request, each as YAML with its location. Returns their outcomes and the revision.
+    ) -> ApplyResult:
+        """Write resources in one request, each as YAML with its location.
 
         A dry run writes nothing and returns the outcomes that a write would have. `prune` deletes what is managed by
         the same name and is not among them. Warnings about all of them stand with the first.
@@ -147,7 +162,7 @@ class Client:
         outcomes, warnings = list(data["resources"]), data.get("warnings", ())
         if outcomes and warnings:
             outcomes[0] = {**outcomes[0], "warnings": [*outcomes[0].get("warnings", ()), *warnings]}
-        return outcomes, _revision(answer)
+        return ApplyResult(outcomes, _revision(answer), data.get("preflight"))
 
     def plan(
         self, resources: Sequence[tuple[str, str]], *, managed_by: str = "", prune: bool = False, **further: str
@@ -173,8 +188,10 @@ class Client:
         answer = self._calls.send(
             "DELETE", path, params=parameters | _of_preflight(is_asked=preflight), is_repeatable=False
         )
-        warnings = self._calls.object_of(path, answer).get("warnings", ()) if answer.content else ()
-        return WriteResult(is_new=False, warnings=tuple(warnings), revision=_revision(answer))
+        data = self._calls.object_of(path, answer) if answer.content else {}
+        warnings = tuple(data.get("warnings", ()))
+        preflight = data.get("preflight")
+        return WriteResult(is_new=False, warnings=warnings, revision=_revision(answer), preflight=preflight)
 
     def take_away(self, path: str, owner: str) -> None:
         """Delete the Dataplane that a run of a proxy registered, unless it has another owner by now."""

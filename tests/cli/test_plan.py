@@ -270,6 +270,10 @@ def test_connections_that_end_are_told() -> None:
 
 NOTHING_SHOWN: dict[str, Any] = {"envoy": "1.40.0", "shown": 0, "proxies": 0, "refused": [], "notShown": []}
 LEFT_OUT = {"type": "routes", "name": "api", "proxy": "web-1", "reason": "it brings code along"}
+LIMITS = (
+    "preflight proves that this version of Envoy loads what it was shown: it sends no request, reaches no host or "
+    "file, and runs no Lua or Wasm; proxies with other versions may NACK what it takes"
+)
 REFUSED = {"type": "clusters", "name": "bad", "proxy": "web-1", "reason": "so", "policies": []}
 
 
@@ -278,24 +282,40 @@ REFUSED = {"type": "clusters", "name": "bad", "proxy": "web-1", "reason": "so", 
     [
         (
             {"shown": 2, "proxies": 5},
-            ["preflight: Envoy 1.40.0 was shown 2 resources of 5 proxies, and takes all of them"],
+            [
+                "preflight: Envoy 1.40.0 was shown 2 resources of 5 proxies, and loads all of them",
+                LIMITS,
+            ],
         ),
         (
             {"notShown": [LEFT_OUT]},
             [
-                "preflight: Envoy 1.40.0 was shown nothing; 1 resource it was not shown",
+                "preflight: nothing was shown to an Envoy; 1 resource it was not shown",
                 "not shown: routes api of web-1: it brings code along",
+            ],
+        ),
+        (
+            {"shown": 2, "proxies": 1, "refusedBefore": [REFUSED], "shownInPart": [LEFT_OUT]},
+            [
+                (
+                    "preflight: Envoy 1.40.0 was shown 2 resources of 1 proxy, and NACKs 1 of them already before this "
+                    "change, and loads the others; 1 resource it was shown in part"
+                ),
+                LIMITS,
+                "NACKed already before this change: clusters bad of web-1: so",
+                "shown in part: routes api of web-1: it brings code along",
             ],
         ),
         (
             {"shown": 3, "proxies": 1, "refused": [REFUSED], "inMeshesNotTold": {"refused": 1, "notShown": 2}},
             [
                 (
-                    "preflight: Envoy 1.40.0 was shown 3 resources of 1 proxy, and refuses 2 of them; "
+                    "preflight: Envoy 1.40.0 was shown 3 resources of 1 proxy, and NACKs 2 of them; "
                     "2 resources it was not shown"
                 ),
+                LIMITS,
                 "- clusters bad of web-1: so",
-                "refused in meshes that you may not look into: 1 resource",
+                "NACKed in meshes that you may not look into: 1 resource",
                 "not shown in meshes that you may not look into: 2 resources",
             ],
         ),

@@ -556,6 +556,75 @@ def test_a_write_that_an_envoy_refuses_is_refused_with_its_words(guarded: Api) -
     assert guarded.put(f"{PATCH}?preflight=false", REFUSED).status_code == 200
 
 
+def changed_cluster(name: str, **outliers: int) -> dict[str, Any]:
+    """A policy that changes the cluster `bad` of another one."""
+    value = yaml.safe_dump({"outlierDetection": outliers} if outliers else {"altStatName": name})
+    modification = {"operation": "Patch", "match": {"name": "bad"}, "value": value}
+    return {**patch({"cluster": modification}), "name": name}
+
+
+def test_rejection_names_the_policy_of_the_write(guarded: Api) -> None:
+    guarded.put(f"{PATCH}?preflight=false", TAKEN).raise_for_status()
+    stored, path = "/meshes/default/meshproxypatches/b-stored", "/meshes/default/meshproxypatches/a-worse"
+    guarded.put(f"{stored}?preflight=false", changed_cluster("b-stored")).raise_for_status()
+    worse = changed_cluster("a-worse", maxEjectionPercent=200)
+
+    (fault,) = guarded.put(path, worse).json()["invalid_parameters"]
+    (refused,) = guarded.put(f"{path}?dryRun=true&preflight=true", worse).json()["preflight"]["refused"]
+    assert fault["field"] == "spec.default.appendModifications[0]"
+    assert fault["reason"].startswith("MeshProxyPatch default/a-worse: clusters bad of web-1: ")
+    named = [(each["name"], each.get("written", False)) for each in refused["policies"]]
+    assert named[0] == ("a-worse", True)
+    assert dict(named) == {"a-worse": True, "b-stored": False, "bad": False}
+
+
+def test_rejection_names_what_the_write_changes_in_its_policy(guarded: Api) -> None:
+    def with_maximum(most: int) -> dict[str, Any]:
+        policies = (TAKEN, changed_cluster("x"), changed_cluster("x", maxEjectionPercent=most))
+        return patch(*(each["spec"]["default"]["appendModifications"][0] for each in policies))
+
+    guarded.put(f"{PATCH}?preflight=false", with_maximum(20)).raise_for_status()
+    (fault,) = guarded.put(PATCH, with_maximum(200)).json()["invalid_parameters"]
+    assert fault["field"] == "spec.default.appendModifications[2]"
+
+
+def test_rejection_says_that_the_write_has_no_policy_of_it(guarded: Api) -> None:
+    """The policy that had hidden the fault of another one is deleted."""
+    hiding = "/meshes/default/meshproxypatches/a-hiding"
+    guarded.put(f"{PATCH}?preflight=false", REFUSED).raise_for_status()
+    guarded.put(f"{hiding}?preflight=false", changed_cluster("a-hiding", maxEjectionPercent=20)).raise_for_status()
+
+    answer = guarded.delete(hiding)
+    (fault,) = answer.json()["invalid_parameters"]
+    assert (answer.status_code, fault["field"]) == (422, "")
+    reason = "the change writes none of the policies that this is made of: MeshProxyPatch default/bad"
+    assert fault["reason"].endswith(reason)
+
+
+def test_resource_rejected_already_does_not_stop_a_write(guarded: Api) -> None:
+    guarded.put(f"{PATCH}?preflight=false", REFUSED).raise_for_status()
+    path = "/meshes/default/meshproxypatches/a-other"
+
+    told = guarded.put(f"{path}?dryRun=true&preflight=true", changed_cluster("a-other")).json()["preflight"]
+    written = guarded.put(path, changed_cluster("a-other"))
+    assert (told["refused"], [each["name"] for each in told["refusedBefore"]]) == ([], ["bad"])
+    assert written.status_code == 201
+    (warning,) = written.json()["warnings"]
+    assert "NACKs the clusters bad of web-1 already before this change: " in warning
+    assert warning.endswith("the write passes, as proxies keep what they have")
+
+
+def test_another_fault_of_rejected_resource_stops_a_write(guarded: Api) -> None:
+    guarded.put(f"{PATCH}?preflight=false", REFUSED).raise_for_status()
+    other = changed_cluster("a-other", maxEjectionPercent=20, enforcingSuccessRate=150)
+
+    answer = guarded.put("/meshes/default/meshproxypatches/a-other", other)
+    (fault,) = answer.json()["invalid_parameters"]
+    assert answer.status_code == 422
+    reasons = "EnforcingSuccessRate.*already before this change, for another reason.*MaxEjectionPercent"
+    assert re.search(reasons, fault["reason"])
+
+
 def test_a_dry_run_tells_what_an_envoy_says(guarded: Api) -> None:
     told = [guarded.put(f"{PATCH}?dryRun=true&preflight=true", each).json()["preflight"] for each in (REFUSED, TAKEN)]
 
@@ -580,11 +649,12 @@ def test_who_may_look_into_one_mesh_hears_of_others_that_something_is_refused_th
     told = applied("dryRun=true&preflight=true", "default", "other").json()["preflight"]
     both, other = applied("preflight=true", "default", "other"), applied("preflight=true", "other")
     assert [each["proxy"] for each in told["refused"]] == ["web-1"]
-    assert (told["shown"], told["inMeshesNotTold"]) == (2, {"refused": 1, "notShown": 0})
-    assert [both.status_code, other.status_code] == [422, 422]
-    assert other.json()["detail"].endswith(
-        "refuses something that follows from it in a mesh that you may not look into"
+    assert (told["shown"], told["inMeshesNotTold"]) == (
+        2,
+        {"refused": 1, "refusedBefore": 0, "notShown": 0, "shownInPart": 0},
     )
+    assert [both.status_code, other.status_code] == [422, 422]
+    assert other.json()["detail"].endswith("NACKs something that follows from it in a mesh that you may not look into")
     assert "db-7" not in both.text + other.text + str(told)
     assert "web-1" in both.text
 
@@ -844,10 +914,12 @@ def test_the_way_between_two_folders_is_shown_to_an_envoy_of_this_machine(offlin
     )
 
     ended = offline(*arguments)
-    assert (ended.status, ended.err) == (1, "Error: Envoy refuses what this would come to\n")
+    assert (ended.status, ended.err) == (1, "Error: Envoy NACKs a part of the result\n")
     assert ended.out.startswith("1 resource would change")
-    assert "was shown 1 resource of 1 proxy, and refuses 1 of them\n- clusters bad of web-1: " in ended.out
-    assert f"    made of MeshProxyPatch bad (spec.default.appendModifications[0], {after}:" in ended.out
+    assert "was shown 1 resource of 1 proxy, and NACKs 1 of them\n" in ended.out
+    assert "\n- clusters bad of web-1: " in ended.out
+    part = rf"spec\.default\.appendModifications\[0\], {after}:\d+"
+    assert re.search(rf"    made of MeshProxyPatch bad \({part}\), in this change\n", ended.out)
     assert json.loads(offline(*arguments, "--output", "json").out)["preflight"]["shown"] == 1
     assert offline(*arguments, "--envoy-path", "/no/such/envoy").status == 1
     (script := tmp_path / "envoy").write_text("#!/bin/sh\n")
@@ -860,12 +932,14 @@ def test_the_command_line_asks_the_envoy_of_a_control_plane(tmp_path: Path) -> N
     (bad := tmp_path / "bad.yaml").write_text(yaml.safe_dump(REFUSED))
     with running_control_plane(tmp_path, preflight_envoy=sandboxed_envoy()) as running:
         koguma = Koguma(f"http://127.0.0.1:{running.http_port}")
-        assert koguma("apply", "-f", mesh, "--preflight").status == 0
+        taken = koguma("apply", "-f", mesh, "--preflight")
         applied, planned = koguma("apply", "-f", bad, "--preflight"), koguma("plan", "-f", bad, "--preflight")
         stored = koguma("get", "meshproxypatches", "bad")
 
     assert (applied.status, "Envoy 1." in applied.err, f"{bad}:" in applied.err) == (1, True, True)
-    assert (planned.status, "and refuses 1 of them\n" in planned.out) == (1, True)
+    assert (taken.status, "was shown 3 resources of 1 proxy, and loads all of them\n" in taken.out) == (0, True)
+    assert "preflight proves that this version of Envoy loads what it was shown" in taken.out
+    assert (planned.status, "and NACKs 1 of them\n" in planned.out) == (1, True)
     assert stored.status == 1
 
 
@@ -889,6 +963,22 @@ def test_the_command_line_writes_without_preflight_where_a_person_asks_for_that(
             assert done.status == 0, done.err
         history = koguma("history", "meshtimeout", "slow").out
     assert history.count("without preflight from") == len(commands) - 1
+
+
+def test_every_command_reports_preflight(tmp_path: Path) -> None:
+    (mesh := tmp_path / "mesh.yaml").write_text(yaml.safe_dump(dataplane()))
+    (taken := tmp_path / "taken.yaml").write_text(yaml.safe_dump(lua("print(1)")))
+    commands = [("apply", "-f", taken), ("delete", "-f", taken), ("import", taken), ("rollback", "4")]
+    with running_control_plane(tmp_path, preflight_envoy=sandboxed_envoy()) as running:
+        koguma = Koguma(f"http://127.0.0.1:{running.http_port}")
+        assert koguma("apply", "-f", mesh).status == 0
+        written = [koguma(*command, "--preflight") for command in commands]
+        (data,) = json.loads(koguma("apply", "-f", taken, "--preflight", "-o", "json").out)["preflight"]
+
+    assert [(each.status, "preflight: Envoy 1." in each.out) for each in written] == [(0, True)] * len(commands)
+    assert "inbound:127.0.0.1:8080 were shown to an Envoy in part: its Lua code is not judged" in written[0].err
+    assert "1 resource it was shown in part" in written[0].out
+    assert [each["name"] for each in data["shownInPart"]] == ["inbound:127.0.0.1:8080"]
 
 
 @pytest.mark.parametrize("command", [("apply", "-f"), ("import",), ("rollback",)])

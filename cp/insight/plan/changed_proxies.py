@@ -36,6 +36,12 @@ class ChangedProxy:
     world: World
     """The World from which it would be served."""
 
+    before: CompiledProxy | None = None
+    """All that it is served now; None for a new proxy, or one that cannot be compiled."""
+
+    world_before: World | None = None
+    """The World from which it is served now."""
+
     @property
     def mesh(self) -> str:
         return self.compiled.dataplane.key.mesh
@@ -92,7 +98,9 @@ def proxy_changes(scope: PlanScope, compiler: Compiler, checkpoint: Checkpoint =
         failures |= comparison.failures
         compiled = {key: outcome for key, outcome in after.items() if isinstance(outcome, CompiledProxy)}
         for key, new in _new(comparison, compiled).items():
-            proxies.append(ChangedProxy(compiled[key], tuple(new), then.source_of(key)[0]))
+            served, (world_before, _) = outcomes.get(key), now.source_of(key)
+            earlier = served if isinstance(served, CompiledProxy) else None
+            proxies.append(ChangedProxy(compiled[key], tuple(new), then.source_of(key)[0], earlier, world_before))
     return ProxyChanges(tuple(proxies), failures)
 
 

@@ -147,6 +147,11 @@ def harmless(packed: PackedResource, leaf: KeyPair) -> PackedResource:
     return PackedResource.of(packed.type_url, packed.name, message.SerializeToString(deterministic=True))
 
 
+def unjudged_part(copy: PackedResource) -> str:
+    """Say which part of a copy is not judged, as something else stands in its place; empty if there is none."""
+    return "its Lua code is not judged, as other code stands in its place" if _NO_CODE.encode() in copy.body else ""
+
+
 def _hide(listener: Any) -> None:
     """A listener for TCP does not listen. Envoy takes none for UDP that does not: it gets a free port of loopback."""
     socket = listener.address.socket_address

@@ -1,11 +1,12 @@
-"""`Preflight`: shows an Envoy what proxies would be served, and says what it refuses and whose policy that is."""
+"""`Preflight`: shows an Envoy what proxies would be served, and returns what it NACKs and why."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -17,34 +18,16 @@ from cp.insight.plan import ChangedProxy
 from cp.model.checkpoint import Stopped
 from cp.model.names import Key
 from cp.resources.mesh import CaBackend
-from cp.resources.world import World
-from cp.serving.delivery.causes import CauseFinder, PolicyPart
 from cp.serving.delivery.nacks import without_dump
+from cp.serving.preflight.blame import Blame, RefusedResource, served_versions
 from cp.serving.preflight.rounds import NewResource, Rounds, ShownRound, ShownRounds
 from cp.serving.preflight.sandbox import Sandbox, SandboxUnavailable
 from cp.serving.preflight.scratch import EnvoyUnavailable, RoundAnswer, envoy_itself, scratch_envoy
-from cp.translate.packing import SHORT
+from cp.translate.packing import SHORT, PackedResource
 
 _MESH: Final = "preflight"
 _LIFETIME: Final = 3600.0
 _UNASKED: Final = "Envoy does not ask for it, as it has taken nothing that refers to it"
-
-
-@dataclass(frozen=True, slots=True)
-class RefusedResource:
-    """A resource that an Envoy refuses, in its words, and the policies that it was made of."""
-
-    dataplane: Key
-    """A proxy that would be served it."""
-
-    type_url: str
-    name: str
-    reason: str
-    policies: tuple[PolicyPart, ...] = ()
-
-    @property
-    def type(self) -> str:
-        return SHORT.get(self.type_url, self.type_url)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +63,14 @@ class PreflightOutcome:
     """How many proxies would be served some of these."""
 
     refused: tuple[RefusedResource, ...] = ()
+    """Those that it NACKs because of the change."""
+
+    refused_before: tuple[RefusedResource, ...] = ()
+    """Those that it NACKs for the same reason without the change. For proxies the change makes nothing worse."""
+
     unseen: tuple[UnseenResource, ...] = ()
+    in_part: tuple[UnseenResource, ...] = ()
+    """Resources that Envoy has judged but for a part of them, and the reason."""
 
 
 class Preflight:
@@ -103,16 +93,34 @@ class Preflight:
         """The reason why no change can be shown to an Envoy; empty if that was possible the last time."""
         return self._sandbox.unavailable
 
-    async def outcome(self, proxies: Iterable[ChangedProxy]) -> PreflightOutcome:
-        """Return what an Envoy answers to the resources that are new to some proxies. Raises `EnvoyUnavailable`."""
+    async def outcome(self, proxies: Iterable[ChangedProxy], written: Collection[Key] = ()) -> PreflightOutcome:
+        """Return what an Envoy answers to the resources that are new to some proxies. Raises `EnvoyUnavailable`.
+
+        `written`: the documents that the change writes or deletes.
+        """
         pair = await asyncio.to_thread(_stand_in, time.time())
+        shown = await self._shown(proxies, pair)
+        earlier = await self._earlier_nacks(shown, pair)
+        return await asyncio.to_thread(_outcome, shown, earlier, frozenset(written))
+
+    async def _shown(self, proxies: Iterable[ChangedProxy], pair: KeyPair) -> _Shown:
         prepared = await _prepared(pair, proxies)
         try:
             async with asyncio.timeout(self.within):
-                version, answers = await self._answers(prepared.rounds, pair)
+                return _Shown(prepared, *await self._answers(prepared.rounds, pair))
         except TimeoutError:
             raise EnvoyUnavailable(f"it did not answer within {self.within:g} s") from None
-        return await asyncio.to_thread(_outcome, version, prepared, answers)
+
+    async def _earlier_nacks(self, shown: _Shown, pair: KeyPair) -> Mapping[PackedResource, str]:
+        """Show what proxies are served now in place of what was NACKed, and return the NACKs for that."""
+        served = list(served_versions(resource for resource, _ in shown.nacks))
+        if not served:
+            return {}
+        try:
+            again = await self._shown(served, pair)
+        except EnvoyUnavailable:
+            return {}  # the change is to blame, unless it is known to be innocent
+        return {resource.packed: text for resource, text in again.nacks}
 
     async def _answers(self, rounds: Iterable[ShownRound], pair: KeyPair) -> tuple[str, list[RoundAnswer]]:
         async with scratch_envoy(self._sandbox, pair.certificate, self.within) as envoy:
@@ -134,18 +142,42 @@ async def _prepared(pair: KeyPair, proxies: Iterable[ChangedProxy]) -> ShownRoun
         is_over.set()
 
 
-def _outcome(version: str, prepared: ShownRounds, answers: Iterable[RoundAnswer]) -> PreflightOutcome:
-    judged = list(zip(prepared.rounds, answers, strict=True))
-    new = [(resource, answer) for round_, answer in judged for resource in round_.new.values()]
-    shown = [resource for resource, answer in new if resource.name in answer.judged]
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """What an Envoy was shown, and its answer to each round."""
+
+    prepared: ShownRounds
+    version: str
+    answers: Sequence[RoundAnswer]
+
+    @property
+    def judged(self) -> list[tuple[ShownRound, RoundAnswer]]:
+        return list(zip(self.prepared.rounds, self.answers, strict=True))
+
+    @property
+    def nacks(self) -> Iterator[tuple[NewResource, str]]:
+        """The new resources that Envoy NACKs, with its words."""
+        for shown, answer in self.judged:
+            for type_url, nack in answer.nacks:
+                names = ((type_url, name) for name in nack.names if (type_url, name) in shown.new)
+                yield from ((shown.new[name], without_dump(nack.text)) for name in names)
+
+
+def _outcome(shown: _Shown, earlier: Mapping[PackedResource, str], written: AbstractSet[Key]) -> PreflightOutcome:
+    new = [(resource, answer) for round_, answer in shown.judged for resource in round_.new.values()]
+    judged = [resource for resource, answer in new if resource.name in answer.judged]
     unasked = [resource for resource, answer in new if resource.name not in answer.judged]
-    unjudged = (*prepared.left_out, *((resource, _UNASKED) for resource in unasked))
+    unjudged = (*shown.prepared.left_out, *((resource, _UNASKED) for resource in unasked))
+    blame = Blame(written, earlier)
+    refused = [nacked for resource, text in shown.nacks for nacked in blame.refused(resource, text)]
     return PreflightOutcome(
-        envoy=version,
-        shown=sum(len(resource.owners) for resource in shown),
-        proxies=len(frozenset[Key]().union(*(resource.proxies for resource in shown))),
-        refused=tuple(_refused(judged)),
+        envoy=shown.version,
+        shown=sum(len(resource.owners) for resource in judged),
+        proxies=len(frozenset[Key]().union(*(resource.proxies for resource in judged))),
+        refused=tuple(each for each in refused if not each.is_older),
+        refused_before=tuple(each for each in refused if each.is_older),
         unseen=tuple(unseen for resource, reason in unjudged for unseen in _unseen(resource, reason)),
+        in_part=tuple(part for resource in judged for part in _unseen(resource, resource.unjudged_part) if part.reason),
     )
 
 
@@ -161,19 +193,3 @@ def _stand_in(now: float) -> KeyPair:
     identity = ProxyIdentity((f"spiffe://{_MESH}/scratch",), AuthorityRef("Mesh", _MESH, ""), _LIFETIME, "EC")
     leaf = issue(signer, identity, now)
     return KeyPair(leaf.chain.encode(), leaf.key)
-
-
-def _refused(judged: Iterable[tuple[ShownRound, RoundAnswer]]) -> Iterator[RefusedResource]:
-    finders: dict[World, CauseFinder] = {}
-    for shown, answer in judged:
-        for type_url, nack in answer.nacks:
-            new = (shown.new[type_url, name] for name in nack.names if (type_url, name) in shown.new)
-            for resource in new:
-                yield from _refused_by_mesh(resource, without_dump(nack.text), finders)
-
-
-def _refused_by_mesh(resource: NewResource, words: str, finders: dict[World, CauseFinder]) -> Iterator[RefusedResource]:
-    """In each mesh it is made of other policies, and others may know of it."""
-    for owner in resource.owners.values():
-        policies = finders.setdefault(owner.world, CauseFinder(owner.world)).of(owner.compiled, *resource.name).policies
-        yield RefusedResource(owner.compiled.dataplane.key, *resource.name, words, policies)

@@ -16,7 +16,7 @@ from cp.identity.security import security_of
 from cp.insight.plan import ChangedProxy
 from cp.model.checkpoint import Checkpoint, checked, never_stopped
 from cp.model.names import Key
-from cp.serving.preflight.harmless import NotShown, addresses, harmless
+from cp.serving.preflight.harmless import NotShown, addresses, harmless, unjudged_part
 from cp.serving.preflight.stand_ins import stand_ins
 from cp.translate.packing import RUNTIME, PackedResource
 from cp.translate.snapshot import Snapshot
@@ -39,6 +39,9 @@ class NewResource:
 
     proxies: set[Key] = field(default_factory=set)
     """All of them."""
+
+    unjudged_part: str = ""
+    """A part of it that no Envoy judges; empty if there is none."""
 
     @property
     def name(self) -> ShownName:
@@ -121,6 +124,7 @@ class Rounds:
                 if isinstance(copy, str):
                     left_out.append((resource, copy))
                 else:
+                    resource.unjudged_part = unjudged_part(copy.packed)
                     shown.append(resource)
             if shown:
                 self._place(proxy, shown)
