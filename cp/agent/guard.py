@@ -96,6 +96,7 @@ def _carry_out(orders: Mapping[str, Any], lock: int) -> None:
         _drain(orders)
     finally:
         _end_envoy(orders)
+        _remove_folder(orders)
 
 
 def _drain(orders: Mapping[str, Any]) -> None:
@@ -116,6 +117,14 @@ def _end_envoy(orders: Mapping[str, Any]) -> None:
 
     if is_envoy(Path(orders["joining"]["work_dir"]), orders["envoy"]):
         end(orders["envoy"])
+
+
+def _remove_folder(orders: Mapping[str, Any]) -> None:
+    """Remove a temporary work folder, in which there may be a token. The run that was killed cannot."""
+    from shutil import rmtree  # noqa: PLC0415  # as above
+
+    if orders["is_temporary"]:
+        rmtree(orders["joining"]["work_dir"], ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -117,7 +117,8 @@ def run(orders: AgentOrders) -> int:
         command = envoys.command(Path(orders.envoy), _write_bootstrap(bootstrap, folder), orders.flags)
         drain = ProxyDrain(EnvoyAdmin(bootstrap), membership, orders.drain_seconds, say)
         with token.kept():
-            status = _supervised(command, drain, membership, bootstrap, lock)
+            watch = GuardedFolder(lock, is_temporary=not orders.work_dir)
+            status = _supervised(command, drain, membership, bootstrap, watch)
         membership.conclude()
     return status
 
@@ -175,7 +176,18 @@ def _write_bootstrap(bootstrap: str, folder: Path) -> Path:
     return file
 
 
-def _supervised(command: Sequence[str], drain: ProxyDrain, membership: Membership, bootstrap: str, lock: int) -> int:
+@dataclass(frozen=True, slots=True)
+class GuardedFolder:
+    """The work folder, as the guard sees it."""
+
+    lock: int
+    is_temporary: bool
+    """True if the guard removes it."""
+
+
+def _supervised(
+    command: Sequence[str], drain: ProxyDrain, membership: Membership, bootstrap: str, guarded: GuardedFolder
+) -> int:
     """Run Envoy until it ends, with all that the agent does meanwhile."""
     key, sinks = secrets.token_hex(16), LogSinks(say)
     say(f"starting {command[0]}; its admin interface: {drain.admin.where}")
@@ -185,8 +197,9 @@ def _supervised(command: Sequence[str], drain: ProxyDrain, membership: Membershi
         "credentials": asdict(membership.credentials),
         "joining": asdict(membership.joining),
         "seconds": drain.seconds,
+        "is_temporary": guarded.is_temporary,
     }
-    with guard.standing_guard(lock) as standing, supervise.started(command, {envelope.VARIABLE: key}) as child:
+    with guard.standing_guard(guarded.lock) as standing, supervise.started(command, {envelope.VARIABLE: key}) as child:
         standing.give({"envoy": child.pid, **orders})
         folder = Path(membership.joining.work_dir)
         with (

@@ -107,12 +107,31 @@ def test_a_guard_ends_an_envoy_that_it_cannot_drain_and_nobody_else(tmp_path: Pa
                         "joining": joining,
                         "credentials": {},
                         "seconds": 1,
+                        "is_temporary": False,
                     },
                     lock,
                 )
         eventually(lambda: psutil.Process(orphan).status() == psutil.STATUS_ZOMBIE)  # the kernel takes its time
         assert psutil.Process(stranger).status() != psutil.STATUS_ZOMBIE
     os.close(lock)
+
+
+@pytest.mark.parametrize("is_temporary", [True, False])
+def test_guard_removes_temporary_folder(tmp_path: Path, is_temporary: bool) -> None:
+    (folder := tmp_path / "work").mkdir()
+    (folder / work_folder.BOOTSTRAP).write_text("{}")
+    lock = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
+    with sleeping(str(folder / work_folder.BOOTSTRAP)) as orphan:
+        orders = {
+            "envoy": orphan,
+            "joining": {"work_dir": str(folder)},
+            "credentials": {},
+            "is_temporary": is_temporary,
+        }
+        with pytest.raises(KeyError, match="address"):
+            guard._carry_out(orders, lock)
+    os.close(lock)
+    assert folder.exists() is not is_temporary
 
 
 def test_a_guard_says_that_it_drains_before_it_imports_what_that_takes() -> None:

@@ -8,13 +8,14 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
-from cp.serving.preflight import launcher, sandbox
+from cp.serving.preflight import folders, launcher, sandbox
 from cp.serving.preflight.preflight import Preflight
 from cp.serving.preflight.sandbox import Sandbox, SandboxContents, SandboxUnavailable
 from cp.serving.preflight.scratch import EnvoyUnavailable
@@ -58,6 +59,41 @@ def checked_by_another(*prefix: str) -> subprocess.CompletedProcess[str]:
 
 
 # --- where there is one ---
+
+KILLED = """
+import asyncio, sys
+from cp.serving.preflight.sandbox import Sandbox
+from cp.serving.preflight.scratch import scratch_envoy
+from pathlib import Path
+async def run():
+    async with scratch_envoy(Sandbox(Path(sys.argv[1])), b"", 60):
+        print("runs", flush=True)
+        await asyncio.Event().wait()
+asyncio.run(run())
+"""
+
+
+def test_killed_preflight_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    command = [sys.executable, "-c", KILLED, str(sandboxed_envoy())]
+    environment = {"TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd="/") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "runs\n"
+        started, left = psutil.Process(process.pid).children(recursive=True), set(tmp_path.iterdir())
+        with monkeypatch.context() as patched:
+            patched.setattr(folders, "_YOUNG", 0.0)
+            folders.remove_leftovers()
+        assert set(tmp_path.iterdir()) == left
+        process.kill()
+    eventually(lambda: all(map(has_ended, started)))
+    assert len(left) == len(set(tmp_path.iterdir())) == 2
+
+    folders.remove_leftovers()
+    assert set(tmp_path.iterdir()) == left
+    monkeypatch.setattr(folders, "_YOUNG", 0.0)
+    checked(sandboxed_envoy())
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("mask", [0o022, 0o077])

@@ -13,10 +13,10 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import Any, Final
 
+from cp.serving.preflight.folders import remove_leftovers, temporary_folder
 from cp.serving.preflight.seccomp import EXEC_FD, UnknownArchitecture, seccomp_program
 
 _LAUNCHER: Final = Path(__file__).with_name("launcher.py")
@@ -75,6 +75,7 @@ class Sandbox:
         with self._failure_noted():
             identity = _identity(self._program)
             if identity != self._trusted:
+                await asyncio.to_thread(remove_leftovers)
                 self._libraries = await _libraries(self._program)
                 await self._probe()
                 await self._start_once()
@@ -119,7 +120,7 @@ class Sandbox:
     async def _launched(
         self, contents: SandboxContents, lifetime: float, probe: Mapping[str, Any] | None = None
     ) -> AsyncIterator[asyncio.subprocess.Process]:
-        with TemporaryDirectory(prefix="koguma-sandbox-") as root:
+        with temporary_folder() as root:
             plan = {**self._plan(contents, lifetime), "root": root, "probe": probe}
             process = await _launcher()
             try:

@@ -12,13 +12,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from cp.ads.connection import Connection
 from cp.ads.hub import Hub, ProxyWatch
 from cp.ads.server import ServerOptions, serving
 from cp.ads.session.messages import Nack
+from cp.serving.preflight.folders import temporary_folder
 from cp.serving.preflight.sandbox import Sandbox, SandboxContents, SandboxUnavailable
 from cp.translate.packing import PackedResource
 from cp.translate.snapshot import Snapshot, SnapshotPart
@@ -110,7 +110,7 @@ async def scratch_envoy(sandbox: Sandbox, roots: bytes, lifetime: float) -> Asyn
     """
     hub, config = Hub(), await asyncio.to_thread(scratch_config)  # the first time it imports much
     files = {_CONFIG: json.dumps(config), _ROOTS: roots.decode()}
-    with TemporaryDirectory(prefix="koguma-preflight-") as folder:
+    with temporary_folder() as folder:
         path = Path(folder, "ads")
         options = ServerOptions(socket=str(path), grace=_GRACE, most_streams=_STREAMS)
         async with serving(hub, options, lambda: 0.0):
