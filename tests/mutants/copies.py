@@ -84,11 +84,16 @@ class WorkingCopy:
         os.utime(self.root / path, (moment, moment))
 
     def run(self, tests: Sequence[str], limit: float, *options: str) -> TestRun:
-        """Run tests, all of them if none is named."""
+        """Run tests, all of them if none is named. What killed tests leave in the temporary folder goes with it."""
+        with tempfile.TemporaryDirectory(prefix="koguma-mutants-", ignore_cleanup_errors=True) as temporary:
+            Path(temporary).chmod(0o1777)  # as the machine's: the database has another user
+            return self._run(tests, limit, temporary, *options)
+
+    def _run(self, tests: Sequence[str], limit: float, temporary: str, *options: str) -> TestRun:
         process = subprocess.Popen(
             [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options, *tests],
             cwd=self.root,
-            env=self._environment(),
+            env=self._environment(temporary),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -107,10 +112,10 @@ class WorkingCopy:
         failed = tuple(_FAILED.findall(output))  # none if the files of tests cannot be imported
         return TestRun("killed" if failed else "invalid", failed)
 
-    def _environment(self) -> Mapping[str, str]:
+    def _environment(self, temporary: str) -> Mapping[str, str]:
         # Before the installed package, whose path is that of the working tree.
         path = os.pathsep.join([str(self.root), str(self.root / "protos" / "generated")])
-        return {**os.environ, "PYTHONPATH": path}  # noqa: TID251  # the tests run in the environment of this program
+        return {**os.environ, "PYTHONPATH": path, "TMPDIR": temporary}  # noqa: TID251  # the environment of this program
 
     def reaching(self, mutants: Sequence[Mutant], workers: int, limit: float) -> list[list[str]]:
         """Run all tests once; return for each mutant the files of tests that call the function that it is in."""
