@@ -16,6 +16,7 @@ from cp.api.errors import TOO_LARGE, ApiError, bad_request, invalid
 from cp.api.guard import JSON, content_type
 from cp.api.numbers import natural
 from cp.api.work import OF_VALUES, WorkQueue, encoded, is_small_text
+from cp.model.checkpoint import pass_checkpoint
 from cp.model.document import Document, Source
 from cp.model.lines import Lines
 from cp.model.source import FileReading, creation_time, field_beside_kind, key_of, misplaced, read_documents, universal
@@ -182,6 +183,7 @@ def _no_number(name: str) -> float:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    pass_checkpoint()
     entries: dict[str, Any] = {}
     for name, value in pairs:
         if name in entries:

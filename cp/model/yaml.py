@@ -17,6 +17,7 @@ from typing import Any
 
 import yaml
 
+from cp.model.checkpoint import pass_checkpoint
 from cp.model.lines import Lines
 
 MAX_DEPTH = 64
@@ -100,6 +101,7 @@ class _Builder:
         return ParsedYaml(*self._node(0))
 
     def _node(self, depth: int) -> tuple[Any, Lines]:
+        pass_checkpoint()
         event: Any = self._loader.get_event()
         line = self._line(event)
         if depth > MAX_DEPTH:

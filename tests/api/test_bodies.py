@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cp.api.body import BodyOrigin, _reading
+from cp.model.checkpoint import checkpoint_set
 from cp.model.names import Key
 from tests.api.conftest import Api, Unit
 from tests.api.samples import TIMEOUT_YAML, dataplane, timeout
@@ -25,6 +28,17 @@ def refusal(api: Api, text: str | bytes, kind: str = "application/yaml") -> str:
     body = answer.json()
     faults = body.get("invalid_parameters", [])
     return "; ".join([body["detail"], *(f"{fault['field']}: {fault['reason']}" for fault in faults)])
+
+
+@pytest.mark.parametrize("kind", ["application/yaml", "application/json"])
+def test_body_is_read_with_checkpoints(kind: str) -> None:
+    """So its thread waits for delivery, and ends when the client has gone."""
+    text = json.dumps({"type": "Mesh", "name": "m", "tags": [{"a": str(number)} for number in range(50)]})
+    passed: Counter[str] = Counter()
+
+    with checkpoint_set(lambda: passed.update(["all"])):
+        _reading(text, kind, BodyOrigin())
+    assert passed["all"] >= 50
 
 
 def test_yaml_and_json_are_stored_alike(api: Api) -> None:

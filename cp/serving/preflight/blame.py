@@ -73,12 +73,15 @@ class Blame:
 
 def served_versions(resources: Iterable[NewResource]) -> Iterator[ChangedProxy]:
     """Yield the proxies to which some resources are new, with what they are served now in place of these."""
+    served: dict[Key, tuple[ChangedProxy, list[UpcomingResource]]] = {}
     for resource in resources:
         for owner in resource.owners.values():
-            served = _served(owner, resource)
-            if owner.before is not None and served is not None:
-                new = UpcomingResource(served, (owner.compiled.dataplane.key,))
-                yield replace(owner, compiled=owner.before, new=(new,), before=None)
+            key = owner.compiled.dataplane.key
+            if (packed := _served(owner, resource)) is not None:
+                served.setdefault(key, (owner, []))[1].append(UpcomingResource(packed, (key,)))
+    for owner, new in served.values():
+        if owner.before is not None:
+            yield replace(owner, compiled=owner.before, new=tuple(new), before=None)
 
 
 def _served(owner: ChangedProxy, resource: NewResource) -> PackedResource | None:
