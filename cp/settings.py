@@ -407,8 +407,8 @@ class Settings(BaseSettings):
     preflights_writes: bool = Field(
         default=False,
         validation_alias="KOGUMA_PREFLIGHT_WRITES",
-        description="Whether every write over the HTTP API is shown to that Envoy first, and refused if it refuses "
-        "something; except for Dataplanes that proxies register, and writes with `--no-preflight`.",
+        description="Whether every write over the HTTP API is shown to that Envoy first, and rejected if Envoy NACKs "
+        "something because of it; except for Dataplanes that proxies register, and writes with `--no-preflight`.",
     )
     preflight_timeout: float = Field(
         default=10.0,

@@ -71,7 +71,7 @@ NoFindings = Annotated[
 
 
 Preflight = Annotated[
-    bool, typer.Option("--preflight", help="Show an Envoy all that would be new to proxies, and print what it refuses.")
+    bool, typer.Option("--preflight", help="Show an Envoy all that would be new to proxies, and print what it NACKs.")
 ]
 EnvoyPath = Annotated[
     str | None,
@@ -104,7 +104,7 @@ def plan(  # noqa: PLR0913  # an option each
     """Show what a change would do: which proxies it reaches, which fields of Envoy's configuration are different and
     where each value comes from, which connections end, and which findings appear or vanish. Nothing is changed.
 
-    With --preflight an Envoy is shown what proxies would be served, and the status is 1 if it refuses something: the
+    With --preflight an Envoy is shown what proxies would be served, and the status is 1 if it NACKs something: the
     Envoy of the control plane (KOGUMA_PREFLIGHT_ENVOY) or, between folders, one of this machine.
     """
     _must_be_whole(file, from_, to)

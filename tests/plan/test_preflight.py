@@ -827,7 +827,7 @@ def test_control_plane_reports_end_of_unavailability(tmp_path: Path, capsys: pyt
 
     async def recovers() -> None:
         async with asyncio.TaskGroup() as tasks:
-            watching = tasks.create_task(watched(shown, rejects_writes=True, every=0.01))
+            watching = tasks.create_task(watched(shown, rejects_writes=True, interval=0.01))
             await eventually_on_loop(lambda: bool(shown.unavailable))
             program.unlink()
             program.symlink_to(itself)

@@ -27,7 +27,7 @@ def unavailability(preflight: Preflight | None, *, rejects_writes: bool) -> Iter
     yield Finding(CODE, Severity.WARNING, None, f"{effect}, as {preflight.unavailable}", hint=hint)
 
 
-async def watched(preflight: Preflight | None, *, rejects_writes: bool, every: float = _EVERY) -> None:
+async def watched(preflight: Preflight | None, *, rejects_writes: bool, interval: float = _EVERY) -> None:
     """Check whether preflight is possible, at the start and from time to time. Log each change."""
     if preflight is None:
         return
@@ -37,7 +37,7 @@ async def watched(preflight: Preflight | None, *, rejects_writes: bool, every: f
         if preflight.unavailable != reported:
             reported = preflight.unavailable
             _log(unavailability(preflight, rejects_writes=rejects_writes))
-        await asyncio.sleep(every)
+        await asyncio.sleep(interval)
 
 
 async def _check(preflight: Preflight) -> None:

@@ -117,10 +117,10 @@ class Preflight:
         if not served:
             return {}
         try:
-            again = await self._shown(served, pair)
+            stored = await self._shown(served, pair)
         except EnvoyUnavailable:
             return {}  # the change is to blame, unless it is known to be innocent
-        return {resource.packed: text for resource, text in again.nacks}
+        return {resource.packed: text for resource, text in stored.nacks}
 
     async def _answers(self, rounds: Iterable[ShownRound], pair: KeyPair) -> tuple[str, list[RoundAnswer]]:
         async with scratch_envoy(self._sandbox, pair.certificate, self.within) as envoy:
@@ -174,8 +174,8 @@ def _outcome(shown: _Shown, earlier: Mapping[PackedResource, str], written: Abst
         envoy=shown.version,
         shown=sum(len(resource.owners) for resource in judged),
         proxies=len(frozenset[Key]().union(*(resource.proxies for resource in judged))),
-        refused=tuple(each for each in refused if not each.is_older),
-        refused_before=tuple(each for each in refused if each.is_older),
+        refused=tuple(resource for resource in refused if not resource.is_older),
+        refused_before=tuple(resource for resource in refused if resource.is_older),
         unseen=tuple(unseen for resource, reason in unjudged for unseen in _unseen(resource, reason)),
         in_part=tuple(part for resource in judged for part in _unseen(resource, resource.unjudged_part) if part.reason),
     )
