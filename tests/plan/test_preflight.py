@@ -18,6 +18,7 @@ import yaml
 from envoy.config.listener.v3.listener_pb2 import Listener
 
 from cp.access.rights_file import rights_of
+from cp.api import planning
 from cp.api.authentication import AccessControl
 from cp.identity.authority import KeyPair
 from cp.insight.plan import ChangedProxy, UpcomingResource
@@ -507,6 +508,49 @@ def test_an_envoy_that_does_not_run_is_no_envoy_that_agrees(program: str, why: s
 def test_late_answer_is_no_agreement() -> None:
     with pytest.raises(EnvoyUnavailable, match=r"did not answer within 0\.001 s"):
         asyncio.run(Preflight(sandboxed_envoy(), 0.001).outcome(worlds_proxies(dataplane())))
+
+
+def test_client_that_leaves_frees_its_place(start: Unit) -> None:
+    api = with_envoy(start, Path("/no/such/envoy"))
+    turns, body = api.collaborators.works.turns, json.dumps(timeout()).encode()
+
+    async def left() -> None:
+        has_left, messages = asyncio.Event(), iter([{"type": "http.request", "body": body, "more_body": False}])
+
+        async def receive() -> dict[str, Any]:
+            if (message := next(messages, None)) is not None:
+                return message
+            await has_left.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(_message: object) -> None: ...
+
+        scope = {
+            "type": "http",
+            "method": "PUT",
+            "path": "/meshes/default/meshtimeouts/slow",
+            "query_string": b"",
+            "headers": [(b"host", b"localhost:5681"), (b"content-type", b"application/json")],
+            "client": ("127.0.0.1", 123),
+            "server": ("localhost", 5681),
+        }
+        with turns.queued("another", ()):
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(api.app(scope, receive, send))
+                await eventually_on_loop(lambda: turns.waiting == 1)
+                has_left.set()
+                await eventually_on_loop(lambda: turns.waiting == 0)
+
+    api.run(left())
+
+
+def test_turn_ends_in_time(start: Unit, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "_COMPUTING", -30.0)  # as long as the Envoy of this preflight may take
+    api = with_envoy(start, sandboxed_envoy())
+
+    answer = api.put("/meshes/default/meshtimeouts/slow", timeout())
+    assert (answer.status_code, "takes longer than 0 s" in answer.json()["detail"]) == (503, True)
+    assert api.put("/meshes/default/meshtimeouts/slow?preflight=false", timeout()).status_code == 201
 
 
 def test_script_of_package_leads_to_envoy(tmp_path: Path) -> None:
