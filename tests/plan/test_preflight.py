@@ -658,6 +658,17 @@ def test_resource_rejected_already_does_not_stop_a_write(guarded: Api) -> None:
     assert warning.endswith("the write passes, as proxies keep what they have")
 
 
+def test_old_and_new_faults_are_told_apart(guarded: Api) -> None:
+    guarded.put(f"{PATCH}?preflight=false", REFUSED).raise_for_status()
+    worse = added(name="worse", type="STATIC", outlierDetection={"enforcingSuccessRate": 150})
+    policies = (changed_cluster("a-both"), worse)
+    both = patch(*(each["spec"]["default"]["appendModifications"][0] for each in policies))
+
+    path = "/meshes/default/meshproxypatches/a-both?dryRun=true&preflight=true"
+    told = guarded.put(path, {**both, "name": "a-both"}).json()["preflight"]
+    assert [[each["name"] for each in told[side]] for side in ("refused", "refusedBefore")] == [["worse"], ["bad"]]
+
+
 def test_another_fault_of_rejected_resource_stops_a_write(guarded: Api) -> None:
     guarded.put(f"{PATCH}?preflight=false", REFUSED).raise_for_status()
     other = changed_cluster("a-other", maxEjectionPercent=20, enforcingSuccessRate=150)
