@@ -343,7 +343,12 @@ def _collaborators(  # noqa: PLR0913, PLR0917  # what the API is put together of
         metrics=service.own_metrics,
         works=works,
         traces=service.traces,
-        kinds=kinds(discover(), settings.policy_engine, derives_reachability=settings.auto_reachable_services),
+        kinds=kinds(
+            discover(),
+            settings.policy_engine,
+            derives_reachability=settings.auto_reachable_services,
+            budget=settings.budget,
+        ),
         state=service.state,
         observed=service.together.observed,
         alike_since=lambda: members.alike_since,

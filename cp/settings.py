@@ -22,6 +22,7 @@ from cp.model.duration import Duration
 from cp.model.hosts import LOOPBACK, hosts_with_ports, is_ip, is_loopback
 from cp.model.wording import plain, without_password, without_user
 from cp.resources.engine import DEFAULT_ENGINE, Engine
+from cp.resources.limits import BYTES_OF_MESH, BYTES_OF_PROXY, DESTINATION_BYTES, Budget
 from cp.settings_file import FileSettings, settings_in
 from cp.store.port import KEPT, KEPT_BYTES, KEPT_REGISTRATION_BYTES, KEPT_REGISTRATIONS
 from cp.tracing.collector import OtlpProtocol, TraceCollector, headers_of, is_endpoint
@@ -555,6 +556,21 @@ class Settings(BaseSettings):
         description="Whether a proxy with redirected traffic is told only of what MeshTrafficPermissions let it call, "
         "unless its Dataplane lists what it reaches.",
     )
+    proxy_bytes: int = Field(
+        default=BYTES_OF_PROXY.most,
+        ge=DESTINATION_BYTES,
+        le=_LARGEST,
+        validation_alias="KOGUMA_PROXY_BYTES",
+        description="How many bytes of the control plane the destinations of one proxy may take, about 12,000 for each "
+        "port of a service. Proxies that call the same services alike share them.",
+    )
+    mesh_bytes: int = Field(
+        default=BYTES_OF_MESH.most,
+        ge=DESTINATION_BYTES,
+        le=_LARGEST,
+        validation_alias="KOGUMA_MESH_BYTES",
+        description="The same for all proxies of a mesh together.",
+    )
     xds_host: str = Field(
         default="",
         validation_alias="KUMA_BOOTSTRAP_SERVER_PARAMS_XDS_HOST",
@@ -670,6 +686,11 @@ class Settings(BaseSettings):
     def place(self, name: str) -> str:
         """Where a setting was written: its line in the file, or its variable."""
         return self._origin.places.get(name) or variable(name)
+
+    @property
+    def budget(self) -> Budget:
+        """The bytes that the destinations of proxies may take."""
+        return Budget.of(self.proxy_bytes, self.mesh_bytes)
 
     @property
     def serves_proxies_over_tls(self) -> bool:

@@ -38,6 +38,7 @@ from cp.api.writes import (
     must_be_writable,
     outcome_of,
 )
+from cp.insight.destinations import brings_destinations, warnings_of_destinations
 from cp.insight.enforcement import needs_mtls, warnings_without_mtls
 from cp.insight.report import ValidationReport, examine
 from cp.insight.roots import may_bring_roots, warnings_of_roots
@@ -127,7 +128,8 @@ class ApplyHandler:
         report = await work.do(request, lambda _: self._checked(order, stored_by_key))
         left = await work.do(request, lambda _: _leftovers(request, order, stored_by_key, report.documents))
         await work.do(request, lambda _: self._must_change(request, report.documents, left, stored_by_key))
-        report = await self._with_roots_judged(request, await self._with_mtls_judged(report))
+        report = await self._with_destinations_counted(await self._with_mtls_judged(report))
+        report = await self._with_roots_judged(request, report)
         report = await self._with_closed_meshes(request, report)
         writes: Iterable[Put | Delete] = chain(self._writes(report.documents, stored_by_key), left.writes)
         plan = await self._look_ahead(request, writes, stored_by_key, is_dry=is_dry)
@@ -203,6 +205,13 @@ class ApplyHandler:
         if not any(map(needs_mtls, report.documents)):
             return report
         warnings = warnings_without_mtls(await self._api.state.current(), report.documents)
+        return replace(report, findings=(*report.findings, *warnings))
+
+    async def _with_destinations_counted(self, report: ValidationReport) -> ValidationReport:
+        """The same with warnings about services that not all proxies can call, as their mesh has too many."""
+        if not any(map(brings_destinations, report.documents)):
+            return report
+        warnings = warnings_of_destinations(await self._api.state.current(), report.documents)
         return replace(report, findings=(*report.findings, *warnings))
 
     async def _with_roots_judged(self, request: Request, report: ValidationReport) -> ValidationReport:

@@ -37,6 +37,7 @@ from cp.api.writes import (
     must_be_writable,
     outcome_of,
 )
+from cp.insight.destinations import brings_destinations, warnings_of_destinations
 from cp.insight.enforcement import needs_mtls, warnings_without_mtls
 from cp.insight.roots import may_bring_roots, warnings_of_roots
 from cp.model import registration
@@ -101,7 +102,8 @@ class ResourceWriter:
         return JSONResponse(_with_warnings(of_preflight, of_write), status, headers=headers)
 
     async def _warnings(self, read: ParsedDocument, of_trust: Iterable[Violation]) -> list[str]:
-        all_warnings = (*read.warnings, *await self._without_mtls(read.document), *of_trust, *_left_out(read.document))
+        of_world = (*await self._without_mtls(read.document), *await self._of_destinations(read.document))
+        all_warnings = (*read.warnings, *of_world, *of_trust, *_left_out(read.document))
         return [str(warning) for warning in islice(all_warnings, TOLD)]
 
     async def _preflight(self, request: Request, document: Document) -> dict[str, Any]:
@@ -137,6 +139,12 @@ class ResourceWriter:
         if not needs_mtls(document):
             return []
         return _violations(warnings_without_mtls(await self._api.state.current(), [document]))
+
+    async def _of_destinations(self, document: Document) -> list[Violation]:
+        """Services that not all proxies can call, as the mesh has too many."""
+        if not brings_destinations(document):
+            return []
+        return _violations(warnings_of_destinations(await self._api.state.current(), [document]))
 
     async def _of_trust(self, request: Request, document: Document) -> list[Violation]:
         """What has to be compared with what is there before the write.

@@ -40,7 +40,12 @@ def _kinds() -> Kinds:
         settings = load()
     except BadSettings as error:
         raise Problem("\n".join(error.faults)) from None
-    return kinds(discover(), settings.policy_engine, derives_reachability=settings.auto_reachable_services)
+    return kinds(
+        discover(),
+        settings.policy_engine,
+        derives_reachability=settings.auto_reachable_services,
+        budget=settings.budget,
+    )
 
 
 def dataplane_named(world: World, mesh: str, name: str) -> Resource:

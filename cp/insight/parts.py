@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 
 from cp.model.names import Destination, Identity, Key
 from cp.model.wording import few
-from cp.resources.limits import BYTES_OF_OUTBOUNDS, Room
+from cp.resources.limits import BYTES_OF_OUTBOUNDS, DestinationRoom, Room
 from cp.rules.merging import Conf, Layer, MergedConf, Origin, alone, merge, put, without
 from cp.translate.backend import BackendResult
 from cp.translate.compiler import CompiledProxy
@@ -213,7 +213,7 @@ class DestinationParts:
             proxy_class.rules,
             address,
             proxy_class.caller,
-            room=Room(BYTES_OF_OUTBOUNDS),
+            room=DestinationRoom(Room(BYTES_OF_OUTBOUNDS)),
         )
         return DestinationParts(self.translator, self.proxy_class, self.mesh, self.destination, (result,), None)
 

@@ -21,6 +21,7 @@ from cp.model.violation import Violation, at
 from cp.resources.core import CORE
 from cp.resources.engine import DEFAULT_ENGINE, Engine
 from cp.resources.kinds import DocumentMeta, Kind, Kinds
+from cp.resources.limits import DEFAULT_BUDGET, Budget
 from cp.resources.mesh import MESH, mesh_kind
 from cp.resources.spec import PolicySpec
 from generators.proxy import Protocol as ServiceProtocol
@@ -395,14 +396,20 @@ def discover() -> tuple[Policy[Any], ...]:
     return ordered([module.POLICY for module in modules])
 
 
-def kinds(policies: Policies, engine: Engine = DEFAULT_ENGINE, *, derives_reachability: bool = False) -> Kinds:
+def kinds(
+    policies: Policies,
+    engine: Engine = DEFAULT_ENGINE,
+    *,
+    derives_reachability: bool = False,
+    budget: Budget = DEFAULT_BUDGET,
+) -> Kinds:
     """Every kind of resource there is: those of the core, and one for each policy.
 
-    A Mesh that names no engine has the one that is given. `derives_reachability`: as in `Kinds`.
+    A Mesh that names no engine has the one that is given. `derives_reachability` and `budget`: as in `Kinds`.
     """
     core = (mesh_kind(engine) if kind is MESH else kind for kind in CORE)
     of_policies = (kind for policy in policies for kind in (policy.kind, *policy.legacy_kinds))
-    return Kinds(*core, *of_policies, derives_reachability=derives_reachability)
+    return Kinds(*core, *of_policies, derives_reachability=derives_reachability, budget=budget)
 
 
 def ordered(policies: Sequence[Policy[Any]]) -> tuple[Policy[Any], ...]:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from cp.model.source import GLOBAL, INLINED, NAME_LABEL
 from cp.model.violation import Violation
+from cp.resources.limits import DEFAULT_BUDGET, Budget
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,9 +178,12 @@ class Kind:
 class Kinds(Mapping[str, Kind]):
     """Every known kind by its name, and how documents are to be understood where settings say so."""
 
-    def __init__(self, *kinds: Kind, derives_reachability: bool = False) -> None:
+    def __init__(self, *kinds: Kind, derives_reachability: bool = False, budget: Budget = DEFAULT_BUDGET) -> None:
         self.derives_reachability: Final = derives_reachability
         """Whether permissions say what a proxy reaches at virtual addresses."""
+
+        self.budget: Final = budget
+        """The bytes that the destinations of proxies may take."""
 
         self._by_name: Final = {kind.name: kind for kind in kinds}
         clashes = len(kinds) - len(self._by_name)

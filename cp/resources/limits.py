@@ -10,7 +10,7 @@ limit is left out where it would be built, with the finding `over-limit`, and ev
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from types import MappingProxyType
 from typing import Any, Final
@@ -126,6 +126,38 @@ class Room:
             raise self._limit.exceeded(self._over)
         self._taken += count
 
+    def give_back(self, count: int) -> None:
+        """Return a part that was taken."""
+        self._taken -= count
+
+
+@dataclass(frozen=True, slots=True)
+class DestinationRoom:
+    """The room of the destinations of a proxy: for the confs of policies, and for all that is kept of them."""
+
+    policies: Room
+    kept: tuple[Room, ...] = ()
+    """The room of the proxy and that of its mesh."""
+
+    def take(self, count: int) -> None:
+        """Take room for confs. Raises `OverLimit`."""
+        self.policies.take(count)
+
+    def keep(self, count: int) -> None:
+        """Take room for bytes that are kept: in all rooms, or in none. Raises `OverLimit`."""
+        for index, room in enumerate(self.kept):
+            try:
+                room.take(count)
+            except OverLimit:
+                for earlier in self.kept[:index]:
+                    earlier.give_back(count)
+                raise
+
+    def give_back(self, count: int) -> None:
+        """Return bytes that are not kept after all."""
+        for room in self.kept:
+            room.give_back(count)
+
 
 ROWS_OF_GATEWAY: Final = Limit(
     20_000,
@@ -183,6 +215,20 @@ BYTES_OF_INBOUNDS: Final = Limit(
     "the inbounds that do not fit are left out, so no client can call them",
     "write fewer clients or smaller confs, or divide the Dataplane",
 )
+BYTES_OF_PROXY: Final = Limit(
+    _MIB * 160,
+    "bytes",
+    "the destinations of a proxy",
+    "the destinations that do not fit cannot be called; the services that were created first fit first",
+    "have proxies call fewer services (`reachableBackends`), or raise KOGUMA_PROXY_BYTES",
+)
+BYTES_OF_MESH: Final = Limit(
+    _MIB * 1024,
+    "bytes",
+    "the destinations of all proxies of a mesh",
+    "the destinations that do not fit cannot be called; the proxies that were served first keep theirs",
+    "have proxies call fewer services (`reachableBackends`), or raise KOGUMA_MESH_BYTES",
+)
 CONDITIONS_OF_PERMISSIONS: Final = Limit(
     50_000,
     "conditions",
@@ -214,11 +260,40 @@ PRODUCTS: Final = (
     BYTES_OF_OUTBOUNDS,
     BYTES_OF_BACKENDS,
     BYTES_OF_INBOUNDS,
+    BYTES_OF_PROXY,
+    BYTES_OF_MESH,
     CONDITIONS_OF_PERMISSIONS,
     NAMES_OF_MESH,
     NAMED_PORTS_OF_MESH,
 )
 """Every limit of a product, in the order of the reference."""
+
+
+DESTINATION_BYTES: Final = 12_000
+"""The bytes that a service port takes that a proxy calls: the results, and Envoy's listener, routes and cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """The limits that are settings: the bytes of the destinations of one proxy, and of all proxies of a mesh.
+
+    See record 0102.
+    """
+
+    of_proxy: Limit = BYTES_OF_PROXY
+    of_mesh: Limit = BYTES_OF_MESH
+
+    @classmethod
+    def of(cls, proxy: int, mesh: int) -> Budget:
+        return cls(replace(BYTES_OF_PROXY, most=proxy), replace(BYTES_OF_MESH, most=mesh))
+
+    @property
+    def destinations(self) -> int:
+        """The most destinations of a proxy."""
+        return self.of_proxy.most // DESTINATION_BYTES
+
+
+DEFAULT_BUDGET: Final = Budget()
 
 
 def rows_of(rule: Mapping[str, Any]) -> int:

@@ -33,6 +33,7 @@ from cp.model.names import Key, dataplane_key
 from cp.model.secret_names import trust_key
 from cp.policies import Policies, kinds
 from cp.resources.engine import DEFAULT_ENGINE, Engine
+from cp.resources.limits import DEFAULT_BUDGET, Budget
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.serving.finding_log import log_findings_of_all, log_findings_of_changes
@@ -102,15 +103,16 @@ class Reconciler:
         checks_itself: bool = False,
         engine: Engine = DEFAULT_ENGINE,
         derives_reachability: bool = False,
+        budget: Budget = DEFAULT_BUDGET,
     ) -> None:
         """Without `identities` no proxy gets a certificate. `engine` is that of a Mesh that names none.
 
-        `derives_reachability`: as in `Kinds`.
+        `derives_reachability` and `budget`: as in `Kinds`.
         """
         self._store = store
         self._hub = hub.publisher
         self.precedence = hub.precedence
-        self._kinds = kinds(policies, engine, derives_reachability=derives_reachability)
+        self._kinds = kinds(policies, engine, derives_reachability=derives_reachability, budget=budget)
         self._identities = identities
         self._turn_compiler = partial(TurnCompiler, policies, hub.metrics, identities, checks_itself=checks_itself)
         self._lanes: dict[str, MeshLane] = {}
@@ -175,6 +177,11 @@ class Reconciler:
     def compilers(self) -> tuple[Compiler, ...]:
         """Those of all meshes with connected proxies."""
         return tuple(lane.turns.compiler for lane in self._lanes.values())
+
+    @property
+    def taken(self) -> Mapping[str, int]:
+        """The bytes that the destinations of meshes with connected proxies take of their budgets."""
+        return {mesh: lane.turns.compiler.taken.get(mesh, 0) for mesh, lane in self._lanes.items()}
 
     def fragment_counts(self) -> tuple[int, int]:
         """How many fragments were built, and how many were there already."""

@@ -10,7 +10,9 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass
+from heapq import nlargest
 from itertools import islice
+from operator import itemgetter
 
 import grpc
 
@@ -92,6 +94,7 @@ async def reconciled(settings: Settings, store: Store) -> AsyncIterator[tuple[Hu
         checks_itself=settings.checks_itself,
         engine=settings.policy_engine,
         derives_reachability=settings.auto_reachable_services,
+        budget=settings.budget,
     )
     _register(metrics, hub, reconciler)
     expiry = "Seconds until the first certificate of a connected proxy expires"
@@ -292,6 +295,8 @@ def _register(metrics: Metrics, hub: Hub, reconciler: Reconciler) -> None:
     metrics.register("fragments_built", "Fragments built", lambda: reconciler.fragment_counts()[0], grows=True)
     reused = "Fragments that were there"
     metrics.register("fragments_reused", reused, lambda: reconciler.fragment_counts()[1], grows=True)
+    taken = "Bytes that the destinations of a mesh take of its budget, of the meshes with the most"
+    metrics.register("mesh_bytes", taken, lambda: _largest(reconciler.taken), "mesh")
     late = "Seconds for which the proxies of a mesh have waited for a change, where it takes too long"
     metrics.register("mesh_late_seconds", late, lambda: _longest(reconciler.late_meshes), "mesh")
     metrics.register("meshes_late", "Meshes of which this is so", lambda: len(reconciler.late_meshes))
@@ -299,6 +304,11 @@ def _register(metrics: Metrics, hub: Hub, reconciler: Reconciler) -> None:
     metrics.register("store_follows", "1 while the store can be read, else 0", lambda: int(reconciler.follows))
     metrics.register("rollouts", "Rollouts under way", lambda: reconciler.world.derived(rollouts_by_state), "state")
     metrics.register("world_resources", "Resources in force", lambda: reconciler.world.counts, "kind")
+
+
+def _largest(taken: Mapping[str, int]) -> Mapping[str, int]:
+    """Those of the meshes that take the most, so that the metric has a bounded number of labels."""
+    return dict(nlargest(_MOST_LATE_NAMED, taken.items(), key=itemgetter(1)))
 
 
 def _longest(seconds: Mapping[str, float]) -> Mapping[str, float]:

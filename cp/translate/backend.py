@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Final
 
 from cp.model.dependency import Name
 from cp.model.failure import failure
 from cp.model.names import Destination
 from cp.policies import Policies
 from cp.resources.caller import Caller
-from cp.resources.limits import Room
+from cp.resources.limits import DestinationRoom
 from cp.resources.schema import decode
 from cp.resources.world import World
 from cp.translate.dependencies import names_in, names_of
@@ -30,6 +31,9 @@ from cp.translate.view.backends import BackendKey, mark_of, reached
 from cp.translate.view.mtls import with_tls
 from cp.translate.view.services import backend_of, cluster_name, endpoints_of, outside_of, protocol_of
 from generators.proxy import Endpoints
+
+_FIXED_BYTES: Final = 4_200
+"""The bytes of a backend beside its endpoints and the contents of its resources."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,6 +55,9 @@ class BackendResult:
 
     size: int = 0
     """The estimated bytes that it takes of the room for backends; 0 if it is left out."""
+
+    kept_bytes: int = 0
+    """The bytes that it takes of the room of the proxy; 0 if it is left out."""
 
     @property
     def is_over_limit(self) -> bool:
@@ -76,7 +83,7 @@ class BackendStage:
         self._endpoints_writers = ConfWriters(policies, ("endpoints",))
 
     def result(  # noqa: PLR0913  # all on which it depends
-        self, world: World, mesh: str, rules: Rules, key: BackendKey, caller: Caller, *, room: Room
+        self, world: World, mesh: str, rules: Rules, key: BackendKey, caller: Caller, *, room: DestinationRoom
     ) -> BackendResult:
         """One backend. Without it, what is sent there is answered with 503."""
         destination, mark = reached(key), mark_of(key)
@@ -115,7 +122,7 @@ class BackendStage:
         destination: Destination,
         caller: Caller,
         *,
-        room: Room,
+        room: DestinationRoom,
         mark: str,
     ) -> BackendResult:
         of_caller = at_listener if caller.is_gateway else of_destination
@@ -124,9 +131,10 @@ class BackendStage:
         effective = of_caller(self._defaults, rules, called)
         tasks = self.tasks(world, mesh, destination, effective, caller, mark=mark)
         size = self._fragments.take(room, *tasks)
+        fragments, kept = self._fragments.get_within(room, *tasks, fixed=_FIXED_BYTES)
         names = names_of(destination) | names_in(effective)
         names = names if outside is None else names | outside.names
-        return BackendResult(destination, effective, tasks, tuple(map(self._fragments.get, tasks)), names, size)
+        return BackendResult(destination, effective, tasks, fragments, names, size, kept)
 
     def _arranged(self, endpoints: Endpoints, effective: Effective, caller: Caller) -> Endpoints:
         for policy in self._arranging:

@@ -6,6 +6,7 @@ inbounds, what policies say of the proxy itself, and what takes the traffic that
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from copy import copy
@@ -37,7 +38,7 @@ from cp.translate.trust import TrustResult
 from cp.translate.view import backend_refs
 from cp.translate.view.mtls import InboundTls, inbound_tls, secured
 from cp.translate.view.outbound_address import OutboundAddress
-from cp.translate.view.proxies import inbounds, outbounds
+from cp.translate.view.proxies import inbounds, outbounds, wanted_outbounds
 from cp.translate.view.redirected import capture_of
 from generators.proxy import Capture
 
@@ -86,7 +87,9 @@ class CompiledProxy:
         of_trust = () if self.trust is None else failures_of((self.trust.fragment,))
         decisions = (*self.proxy_class.rules.legacy.decisions_on_calls, *self.legacy_policies)
         of_legacy = dict.fromkeys(failures_of_decisions(decisions))
-        return (*of_legacy, *self.proxy_class.failures, *self.own_failures, *of_trust)
+        left_out = self.proxy_class.left_out
+        of_class = (*self.proxy_class.failures, *((left_out,) if left_out else ()))
+        return (*of_legacy, *of_class, *self.own_failures, *of_trust)
 
     @property
     def snapshot(self) -> Snapshot:
@@ -127,6 +130,12 @@ class Compiler:
         """By the outbounds of the class."""
 
         self._proxies: dict[Key, CompiledProxy] = {}
+        self._taken: Counter[str] = Counter()
+        """The bytes that the classes of each mesh take of its budget, those of the last World among them."""
+
+        self._replaceable: dict[int, int] = {}
+        """The bytes of the classes of the last World, by their ids, in whose place no other class has come."""
+
         self._trusted: dict[tuple[str, bool], TrustResult | None] = {}
         """The roots of each mesh in that World: those of its Envoys, and those of its gRPC clients."""
 
@@ -141,6 +150,11 @@ class Compiler:
     @property
     def translator(self) -> Translator:
         return self._translator
+
+    @property
+    def taken(self) -> Mapping[str, int]:
+        """The bytes that the destinations of proxies take of the budgets of their meshes."""
+        return self._taken
 
     @property
     def class_count(self) -> int:
@@ -188,6 +202,7 @@ class Compiler:
         """
         fork = copy(self)
         fork._proxies, fork._splitter = dict(self._proxies), copy(self._splitter)  # noqa: SLF001  # it is ours
+        fork._taken, fork._replaceable = Counter(self._taken), dict(self._replaceable)  # noqa: SLF001  # the same
         return fork
 
     def _enter(self, world: World) -> None:
@@ -195,6 +210,11 @@ class Compiler:
             self._world, self._classes, self._trusted = world, IdentityDict(), {}
             self._changes = ResourceChanges(world)
             self._splitter.enter_next_world()
+            classes = {id(proxy.proxy_class): (mesh.mesh, proxy.proxy_class) for mesh, proxy in self._proxies.items()}
+            self._replaceable = {of: proxy_class.kept_bytes for of, (_, proxy_class) in classes.items()}
+            self._taken = Counter()
+            for mesh, proxy_class in classes.values():
+                self._taken[mesh] += proxy_class.kept_bytes
 
     def _class_of(
         self, world: World, dataplane: Resource, policies: OutboundPolicies, before: ProxyClass | None
@@ -212,9 +232,23 @@ class Compiler:
         proxy_class = classes.get(key)
         if proxy_class is None:
             rules = self._translator.rules_of_outbounds(of_proxy, caller)
-            builder = ClassBuilder(self._translator, world, self._changes, dataplane.mesh, rules, policies, caller)
+            given_up = self._replaceable.pop(id(before), None)
+            self._taken[dataplane.mesh] -= given_up or 0
+            builder = ClassBuilder(
+                self._translator,
+                world,
+                self._changes,
+                dataplane.mesh,
+                rules,
+                policies,
+                caller,
+                taken=self._taken[dataplane.mesh],
+                wanted=wanted_outbounds(world, dataplane),
+                has_successor=given_up is None,
+            )
             built = builder.build(addresses, before) if gateway is None else builder.build_gateway(gateway, before)
             proxy_class = classes[key] = built
+            self._taken[dataplane.mesh] += built.kept_bytes
         return proxy_class
 
     def _proxy(

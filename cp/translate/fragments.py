@@ -18,7 +18,7 @@ from cp.model.canonical import canonical_json
 from cp.model.checkpoint import pass_checkpoint
 from cp.model.failure import Failure, OverLimit, failure
 from cp.policies import ClientRule, Policies, Policy
-from cp.resources.limits import Room
+from cp.resources.limits import DestinationRoom, Room
 from cp.resources.schema import decode
 from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, ROUTES, RUNTIME, SECRET, PackedResource
 from generators.build.clusters import backend_cluster, local_cluster
@@ -27,7 +27,7 @@ from generators.build.listeners import beside_tls, inbound_listener, permissive
 from generators.build.sites import ListenerSite, listener_draft, without_drafts
 from generators.drafts import Built, ClusterDraft, EndpointsDraft, Finished, ListenerDraft, SidecarDraft, Site
 from generators.grpc import for_grpc
-from generators.proxy import Backend, Endpoints, Inbound, Outbound, Route, Sidecar
+from generators.proxy import Backend, Endpoint, Endpoints, Inbound, Outbound, Route, Sidecar
 
 Confs: TypeAlias = tuple[tuple[str, bytes], ...]
 """The effective conf of each policy that has one: its kind, and the conf as canonical JSON."""
@@ -84,6 +84,11 @@ class Fragment:
         """Whether it was made for its task, now or earlier, and is not only the placeholder of a failure."""
         return self.failure is None or self.failure.is_kept
 
+    @property
+    def content_bytes(self) -> int:
+        """The bytes that the contents of its resources take."""
+        return _COPIES * sum(len(packed.body) for packed in self.resources)
+
     def in_place_of(self, failed: Fragment) -> Fragment:
         """This fragment, to be served for as long as its successor cannot be made."""
         if failed.failure is None or failed.failure.is_limit or not self.resources:
@@ -93,6 +98,14 @@ class Fragment:
 
 
 NO_FRAGMENT: Final = Fragment(())
+
+_OF_ROW: Final = 750
+_OF_PART: Final = 230
+_OF_ENDPOINT: Final = 400
+"""The bytes that a row, a part of a row (a backend, a filter) and an endpoint take before they are built."""
+
+_COPIES: Final = 3
+"""How often a packed resource has its content: as it is, and framed for both protocols."""
 
 _OF_ENTRY: Final = 100
 """The bytes of a row, a filter, a backend of a row, an endpoint or a name that a certificate may have."""
@@ -167,7 +180,23 @@ class FragmentCache:
             self.reused += 1
         return fragment
 
-    def take(self, room: Room, *tasks: Task) -> int:
+    def get_within(self, room: DestinationRoom, *tasks: Task, fixed: int = 0) -> tuple[tuple[Fragment, ...], int]:
+        """The fragments for some tasks, and the bytes that they take of the room. Raises `OverLimit`.
+
+        The room for what is known of a fragment is taken before it is built, and the room for its contents after that.
+        """
+        before = fixed + sum(map(_bytes_of_entries, tasks))
+        room.keep(before)
+        fragments = tuple(map(self.get, tasks))
+        contents = sum(fragment.content_bytes for fragment in fragments)
+        try:
+            room.keep(contents)
+        except OverLimit:
+            room.give_back(before)
+            raise
+        return fragments, before + contents
+
+    def take(self, room: Room | DestinationRoom, *tasks: Task) -> int:
         """Take the room for the fragments of some tasks, and return its size. Raises `OverLimit`."""
         size = sum(map(self._size, tasks))
         try:
@@ -205,10 +234,21 @@ def _confs_of_clients(task: Task) -> Iterator[tuple[str, bytes]]:
 
 def _size_of_site(site: Site, rows: Sequence[Route]) -> int:
     entries = sum(1 + len(row.splits) + len(row.filters) for row in rows)
-    endpoints = site.external if isinstance(site, Backend) else site.endpoints if isinstance(site, Endpoints) else ()
+    endpoints = _endpoints_of(site)
     tags = sum(len(name) + len(value) for endpoint in endpoints for name, value in endpoint.tags)
     names = site.mesh_tls.names if isinstance(site, Backend) and site.mesh_tls is not None else ()
     return _OF_ENTRY * (entries + len(endpoints) + len(names)) + tags
+
+
+def _bytes_of_entries(task: Task) -> int:
+    """The bytes that the rows and endpoints of a task take, beside the contents of its resources."""
+    rows = getattr(task.site, "routes", ())
+    parts = sum(len(row.splits) + len(row.filters) for row in rows)
+    return _OF_ROW * len(rows) + _OF_PART * parts + _OF_ENDPOINT * len(_endpoints_of(task.site))
+
+
+def _endpoints_of(site: Site) -> Sequence[Endpoint]:
+    return site.external if isinstance(site, Backend) else site.endpoints if isinstance(site, Endpoints) else ()
 
 
 class _PolicyAtWork:

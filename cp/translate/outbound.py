@@ -15,7 +15,7 @@ from cp.model.failure import Failure, failure
 from cp.model.names import Destination
 from cp.policies import Policies
 from cp.resources.caller import Caller
-from cp.resources.limits import Room
+from cp.resources.limits import DestinationRoom
 from cp.resources.world import World
 from cp.rules import RouteRule, routes
 from cp.rules.merging import MergedConf
@@ -29,6 +29,9 @@ from cp.translate.view.outbound_address import OutboundAddress
 from cp.translate.view.services import cluster_name, exists, outside_of, protocol_of
 from cp.translate.view.sidecars import sidecar_of_caller
 from generators.proxy import Outbound, Protocol, Route
+
+FIXED_BYTES: Final = 3_000
+"""The bytes of an outbound beside its rows and the contents of its resources."""
 
 _ANSWER: Final = "an answer of 500"
 _NO_ANSWER: Final = "closed connections"
@@ -71,6 +74,9 @@ class OutboundResult:
     size: int = 0
     """The estimated bytes that it takes of the room for outbounds; 0 if it is left out."""
 
+    kept_bytes: int = 0
+    """The bytes that it takes of the room of the proxy, beside `FIXED_BYTES`; 0 if it is left out."""
+
 
 class OutboundStage:
     """From the rules of a class to its outbounds."""
@@ -82,7 +88,7 @@ class OutboundStage:
         self._writers = ConfWriters(policies, ("listener", "route", "finish"))
 
     def result(  # noqa: PLR0913  # all on which it depends
-        self, world: World, mesh: str, rules: Rules, address: OutboundAddress, caller: Caller, *, room: Room
+        self, world: World, mesh: str, rules: Rules, address: OutboundAddress, caller: Caller, *, room: DestinationRoom
     ) -> OutboundResult:
         """One outbound. After a fault of ours it answers HTTP with 500 and the reason, and closes TCP connections.
 
@@ -117,7 +123,7 @@ class OutboundStage:
         return Task(outbound, confs, self._route_confs(world, mesh, confs, of_routes), is_grpc=is_grpc)
 
     def _result(  # noqa: PLR0913  # all on which it depends
-        self, world: World, mesh: str, rules: Rules, address: OutboundAddress, caller: Caller, *, room: Room
+        self, world: World, mesh: str, rules: Rules, address: OutboundAddress, caller: Caller, *, room: DestinationRoom
     ) -> OutboundResult:
         destination = address.destination
         resolver = BackendResolver(world, mesh, destination, caller.withheld)
@@ -135,6 +141,7 @@ class OutboundStage:
         }
         task = self.task(world, mesh, outbound, effective, of_routes, is_grpc=caller.is_grpc)
         size = self._fragments.take(room, task)
+        (fragment,), kept = self._fragments.get_within(room, task)
         own_names = {*names_of(destination), *_names_of_routes(resolver), *resolver.names_referred_to}
         is_callable = bool(outbound.names) or not caller.is_grpc  # a gRPC client calls names, not addresses
         return OutboundResult(
@@ -144,10 +151,11 @@ class OutboundStage:
             of_routes=of_routes,
             route_rules=resolver.route_rules,
             task=task,
-            fragment=self._fragments.get(task),
+            fragment=fragment,
             uses=tuple(resolver.used) if is_callable else (),
             depends_on=names_in(effective, *of_routes.values()).union(own_names),
             size=size,
+            kept_bytes=kept,
         )
 
     def _protocol(self, world: World, mesh: str, rules: Rules, resolver: BackendResolver) -> Protocol:

@@ -16,9 +16,18 @@ from itertools import zip_longest
 
 from cp.model.dependency import EVERYTHING, ChangeScope
 from cp.model.failure import Failure, joined
-from cp.model.names import Destination
+from cp.model.names import Destination, Key
 from cp.resources.caller import Caller
-from cp.resources.limits import BYTES_OF_BACKENDS, BYTES_OF_OUTBOUNDS, Room
+from cp.resources.limits import (
+    BYTES_OF_BACKENDS,
+    BYTES_OF_OUTBOUNDS,
+    DEFAULT_BUDGET,
+    DESTINATION_BYTES,
+    Budget,
+    DestinationRoom,
+    Limit,
+    Room,
+)
 from cp.resources.resource import Resource
 from cp.resources.world import World
 from cp.rules.legacy.rules import scope_of_legacy
@@ -29,7 +38,7 @@ from cp.translate.deciding_policies import OutboundPolicies
 from cp.translate.effective import Rules
 from cp.translate.fragments import NO_FRAGMENT, Fragment, Task, failures_of, resources_of
 from cp.translate.gateway import ClusterRules, Earlier, GatewayResult
-from cp.translate.outbound import OutboundResult
+from cp.translate.outbound import FIXED_BYTES, OutboundResult
 from cp.translate.packing import PackedResource
 from cp.translate.snapshot import NO_PART, SnapshotPart
 from cp.translate.translator import Translator
@@ -76,7 +85,13 @@ class ProxyClass:
 
     hosts: ClassHosts
     failures: tuple[Failure, ...] = ()
-    """The outbounds, backends and hosts that could not be made, by faults of ours."""
+    """The outbounds, backends and hosts that could not be made, by faults of ours or over a limit."""
+
+    left_out: Failure | None = None
+    """The destinations that its proxies do not call, because they would be too many; None if there are none."""
+
+    kept_bytes: int = 0
+    """The bytes that it takes of the budget of its mesh."""
 
     gateway: GatewayResult | None = None
     """What a builtin gateway is served at its ports; None for other proxies. Each gateway is a class of its own."""
@@ -93,11 +108,18 @@ class ClassRooms:
     The results of an earlier class count as well, so there can be less room than there is, and never more.
     """
 
-    def __init__(self, before: ProxyClass | None = None) -> None:
+    def __init__(
+        self, budget: Budget = DEFAULT_BUDGET, taken: int = 0, new: int = 0, before: ProxyClass | None = None
+    ) -> None:
+        """`taken`: the bytes of other classes of the mesh. `new`: the number of outbounds that `before` has not."""
         outbounds = () if before is None else before.outbounds.values()
         backends = () if before is None else before.backends.values()
-        self.outbounds = Room(BYTES_OF_OUTBOUNDS, sum(outbound.size for outbound in outbounds))
-        self.backends = Room(BYTES_OF_BACKENDS, sum(backend.size for backend in backends))
+        kept = new * FIXED_BYTES + (0 if before is None else before.kept_bytes)
+        rooms = Room(budget.of_proxy, kept), Room(budget.of_mesh, taken + kept)
+        of_outbounds = Room(BYTES_OF_OUTBOUNDS, sum(outbound.size for outbound in outbounds))
+        of_backends = Room(BYTES_OF_BACKENDS, sum(backend.size for backend in backends))
+        self.outbounds = DestinationRoom(of_outbounds, rooms)
+        self.backends = DestinationRoom(of_backends, rooms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +139,46 @@ class ClassBuilder:
     rooms: ClassRooms = field(default_factory=ClassRooms)
     """The room that outbounds and backends take in their order."""
 
+    taken: int = 0
+    """The bytes that other classes of the mesh take."""
+
+    wanted: int = 0
+    """The number of destinations that its proxies would call without the limits."""
+
+    has_successor: bool = False
+    """True if another class has taken the place of the class before, and the bytes that it took."""
+
+    left_out: Failure | None = None
+
+    @property
+    def budget(self) -> Budget:
+        return self.world.kinds.budget
+
     def build(self, addresses: tuple[OutboundAddress, ...], before: ProxyClass | None) -> ProxyClass:
         """The class, with everything of `before`, the class that the proxy had, that no change concerns."""
+        fitting = self._fitting(addresses, before)
+        limit = self.budget.of_proxy if len(fitting) == len(addresses) else self.budget.of_mesh
+        left_out = _left_out(self.mesh, max(self.wanted, len(addresses)), len(fitting), limit)
+        rooms = ClassRooms(self.budget, self.taken, len(fitting))
+        return replace(self, left_out=left_out, rooms=rooms)._build(fitting, before)  # noqa: SLF001  # it is of this class
+
+    def _fitting(
+        self, addresses: tuple[OutboundAddress, ...], before: ProxyClass | None
+    ) -> tuple[OutboundAddress, ...]:
+        """The addresses for which the mesh has room. The class before keeps as many as it has."""
+        served = 0 if before is None or self.has_successor else len(before.addresses)
+        most = max(served, (self.budget.of_mesh.most - self.taken) // DESTINATION_BYTES, 0)
+        if len(addresses) <= most:
+            return addresses
+        fitting = addresses[:most]
+        return before.addresses if before is not None and before.addresses == fitting else fitting
+
+    def _build(self, addresses: tuple[OutboundAddress, ...], before: ProxyClass | None) -> ProxyClass:
         if before is not None and before.caller == self.caller and before.gateway is None:
             scope = self._scope(before)
             if not scope.everything and not before.is_over_limit:
-                after = replace(self, rooms=ClassRooms(before))
+                new = max(0, len(addresses) - len(before.addresses))
+                after = replace(self, rooms=ClassRooms(self.budget, self.taken, new, before))
                 renewed = after._renewed(before, addresses, scope)  # noqa: SLF001  # it is of this class
                 if not renewed.is_over_limit:
                     return renewed
@@ -138,14 +194,15 @@ class ClassBuilder:
             earlier = Earlier(before.gateway, referred, self._targets_since(before))
         result = self.translator.gateways.result(self.world, dataplane, self.rules, self.caller, earlier)
         gateway = result if earlier is None else _with_kept_clusters(result, earlier.result)
-        return replace(self, clusters=gateway.clusters).of_gateway(gateway, before, referred)
+        rooms = ClassRooms(self.budget, self.taken)
+        return replace(self, clusters=gateway.clusters, rooms=rooms).of_gateway(gateway, before, referred)
 
     def of_gateway(self, gateway: GatewayResult, before: ProxyClass | None, referred: ChangeScope) -> ProxyClass:
         """The class of a gateway that is served this. `referred`: what has changed of all that it refers to."""
         if before is None or before.caller != self.caller or before.gateway is None:
             return self._gateway_class(gateway, self._every_backend(gateway.uses, before), None)
         scope = referred | self._scope_of_confs(before)
-        after = replace(self, rooms=ClassRooms(before))
+        after = replace(self, rooms=ClassRooms(self.budget, self.taken, 0, before))
         backends = after._backends(before, gateway.uses, scope)  # noqa: SLF001  # it is of this class
         if any(backend.is_over_limit for backend in (*before.backends.values(), *backends.values())):
             backends = self._every_backend(gateway.uses, before)
@@ -187,6 +244,7 @@ class ClassBuilder:
             hosts=ClassHosts(None, NO_PART, NO_FRAGMENT),
             failures=(*gateway.failures_of_routes, *joined(failures_of((*gateway.parts, *fragments)))),
             gateway=gateway,
+            kept_bytes=sum(backend.kept_bytes for backend in backends.values()),
         )
 
     def _scope(self, before: ProxyClass) -> ChangeScope:
@@ -251,6 +309,10 @@ class ClassBuilder:
             part=SnapshotPart(_all_resources(outbounds, backends)) if part is None else part,
             hosts=class_hosts,
             failures=joined(failures_of((*of_outbounds, *_fragments_of(backends), class_hosts.fragment))),
+            left_out=self.left_out,
+            kept_bytes=FIXED_BYTES * len(outbounds)
+            + sum(outbound.kept_bytes for outbound in outbounds.values())
+            + sum(backend.kept_bytes for backend in backends.values()),
         )
 
     def _hosts(self, addresses: tuple[OutboundAddress, ...], before: ClassHosts | None) -> ClassHosts:
@@ -336,6 +398,15 @@ def _with_kept_clusters(gateway: GatewayResult, before: GatewayResult) -> Gatewa
     marks = {mark_of(key) for key in gateway.uses}
     kept = {mark: rules for mark, rules in before.clusters.items() if mark in marks}
     return replace(gateway, clusters={**kept, **gateway.clusters})
+
+
+def _left_out(mesh: str, wanted: int, served: int, limit: Limit) -> Failure | None:
+    """The destinations over the limits; None if there are none. It is about the Mesh, as no policy is the reason."""
+    if wanted <= served:
+        return None
+    over = limit.exceeded(wanted * DESTINATION_BYTES)
+    part = f"{wanted - served:,} of {wanted:,} destinations"
+    return Failure(part, over.message, policies=(Key("Mesh", "", mesh),), limit_hint=over.hint)
 
 
 def _used(outbounds: Iterable[OutboundResult]) -> Iterable[Destination]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -21,7 +22,13 @@ from cp.resources.world import Table, World
 from cp.translate.view.dataplanes import DataplanePort, ports_of
 from cp.translate.view.named import named
 from cp.translate.view.outbound_address import OutboundAddress as OutboundAddress
-from cp.translate.view.redirected import is_redirected, redirection, unreached, virtual_outbounds
+from cp.translate.view.redirected import (
+    is_redirected,
+    redirection,
+    unreached,
+    virtual_outbounds,
+    wanted_virtual_outbounds,
+)
 from cp.translate.view.references import referred
 from cp.translate.view.services import destination_of, find_port, service_of
 from cp.translate.view.sidecars import sidecar_of
@@ -47,6 +54,19 @@ def outbounds(world: World, dataplane: Resource) -> tuple[OutboundAddress, ...]:
     return world.derived(_WrittenOutbounds).get((world, dataplane), dataplane.derived(_written_key))
 
 
+def wanted_outbounds(world: World, dataplane: Resource) -> int:
+    """How many destinations a dataplane would call without the limit of a proxy; 0 if it is below the limit."""
+    most = world.kinds.budget.destinations
+    if _reaches_everyone(dataplane):
+        wanted = wanted_virtual_outbounds(world, dataplane)
+    elif len(_written(dataplane)) > most:
+        listed = (_listening(world, dataplane, outbound) for outbound in _written(dataplane))
+        wanted = sum(isinstance(address, OutboundAddress) for address in listed)
+    else:
+        wanted = 0
+    return wanted if wanted > most else 0
+
+
 def _reaches_everyone(dataplane: Resource) -> bool:
     """Whether its outbounds are not those that it lists, but all services that it may call."""
     if is_grpc_client(dataplane):
@@ -65,7 +85,8 @@ class _WrittenOutbounds(SharingMemo[_Subject, _Written, tuple[OutboundAddress, .
         world, dataplane = source
         served = (outbound for index, outbound in enumerate(_written(dataplane)) if index not in key[-1])
         listed = (_listening(world, dataplane, outbound) for outbound in served)
-        listenings = tuple(dict.fromkeys(address for address in listed if isinstance(address, OutboundAddress)))
+        addresses = dict.fromkeys(address for address in listed if isinstance(address, OutboundAddress))
+        listenings = tuple(islice(addresses, world.kinds.budget.destinations))
         return named(listenings, dataplane.zone) if is_grpc_client(dataplane) else listenings
 
 

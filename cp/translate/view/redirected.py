@@ -7,14 +7,15 @@ Dataplanes that say the same get the same tuple, in this World and the next.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any, Final, TypeAlias
+from itertools import islice
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from cp.model.memo import SharingMemo
-from cp.model.names import Destination
+from cp.model.memo import Memo, SharingMemo
+from cp.model.names import Destination, Key
 from cp.model.violation import Finding, Severity, Violation
 from cp.resources.client import is_grpc_client
 from cp.resources.parse import finding
@@ -35,6 +36,12 @@ Place: TypeAlias = tuple[str, int]
 _Settings: TypeAlias = tuple[bytes, str, str, str, bool]
 _Of: TypeAlias = tuple[_Settings, frozenset[Place], Reach | None]
 """The settings of some dataplanes, those virtual addresses that are inbounds of theirs, and what they reach."""
+
+_Reached: TypeAlias = Mapping[Resource, AbstractSet[int | None]]
+"""The ports of services that are reached; None stands for all of them."""
+
+_CalledService: TypeAlias = tuple[Resource, str, Sequence[Any]]
+"""A service, its address, and its ports that are called."""
 
 _Subject: TypeAlias = tuple[World, Resource]
 """A World, and any of its dataplanes with these settings."""
@@ -98,6 +105,22 @@ class _VirtualOutbounds(SharingMemo[_Subject, _Of, tuple[OutboundAddress, ...]])
         return tuple(listening for listening in addresses if (listening.address, listening.port) not in key[1])
 
 
+def wanted_virtual_outbounds(world: World, dataplane: Resource) -> int:
+    """How many destinations a dataplane would call at virtual addresses without the limit."""
+    key = dataplane.derived(_settings), frozenset[Place](), reach_of(world, dataplane)
+    return world.derived(_WantedOutbounds).get((world, dataplane), key)
+
+
+class _WantedOutbounds(Memo[_Subject, _Of, int]):
+    def basis(self, source: _Subject, key: _Of) -> tuple[VirtualAddresses, str]:  # noqa: ARG002  # it follows from the dataplane
+        world, dataplane = source
+        return vips(world, dataplane.mesh), _mode(world, dataplane.mesh)
+
+    def work_out(self, source: _Subject, key: _Of) -> int:
+        called = _called(*source, *self.basis(source, key), key[2])
+        return sum(1 for _ in called.by_tag) + sum(len(ports) for _, _, ports in called.services)
+
+
 def _settings(dataplane: Resource) -> _Settings:
     """All on which it depends which services it reaches, beside the World."""
     proxying = redirection(dataplane)
@@ -117,20 +140,58 @@ def _mode(world: World, mesh: str) -> str:
     return (services and services.mode) or "Disabled"
 
 
+class _Called(NamedTuple):
+    """The destinations that a dataplane calls: those by tags, and the ports of services."""
+
+    by_tag: Iterable[OutboundAddress]
+    services: Sequence[_CalledService]
+
+
 def _listenings(
     world: World, dataplane: Resource, of_mesh: VirtualAddresses, mode: str, reach: Reach | None
 ) -> Iterator[OutboundAddress]:
-    if mode != _REAL_ALONE:
-        listed = _listed(dataplane) or (None if reach is None else reach.called)
-        of_tags = _by_tag(of_mesh, is_grpc=is_grpc_client(dataplane))
-        yield from (address for address in of_tags if listed is None or address.destination.service in listed)
+    """The destinations that fit into the budget of a proxy."""
+    most = world.kinds.budget.destinations
+    called = _called(world, dataplane, of_mesh, mode, reach)
+    by_tag = tuple(islice(called.by_tag, most))
+    yield from by_tag
+    for service, address, ports in _oldest(called.services, most - len(by_tag)):
+        for port in ports:
+            yield OutboundAddress(address, port.port, destination_of(service, port), is_bound=False)
+
+
+def _called(world: World, dataplane: Resource, of_mesh: VirtualAddresses, mode: str, reach: Reach | None) -> _Called:
     reached = _reached(world, dataplane, mode)
-    for service, address in of_mesh.services:
-        if reached is None and reach is not None and service.type == _MESH_SERVICE and service.key not in reach.called:
-            continue
-        for port in service.spec.ports or ():
-            if reached is None or {None, port.port} & reached.get(service, _NO_PORTS):
-                yield OutboundAddress(address, port.port, destination_of(service, port), is_bound=False)
+    candidates = (
+        (service, address)
+        for service, address in of_mesh.services
+        if reached is not None or reach is None or service.type != _MESH_SERVICE or service.key in reach.called
+    )
+    services = [(service, address, _ports(service, reached)) for service, address in candidates]
+    if mode == _REAL_ALONE:
+        return _Called((), services)
+    listed = _listed(dataplane) or (None if reach is None else reach.called)
+    of_tags = _by_tag(of_mesh, is_grpc=is_grpc_client(dataplane))
+    by_tag = (address for address in of_tags if listed is None or address.destination.service in listed)
+    return _Called(by_tag, services)
+
+
+def _ports(service: Resource, reached: _Reached | None) -> Sequence[Any]:
+    """The ports of a service that are called."""
+    ports = service.spec.ports or ()
+    if reached is None:
+        return ports
+    numbers = reached.get(service, _NO_PORTS)
+    return ports if None in numbers else [port for port in ports if port.port in numbers] if numbers else ()
+
+
+def _oldest(services: Sequence[_CalledService], most: int) -> Iterator[_CalledService]:
+    """The services that fit with so many ports, those that were created first, and of the last one the first ports."""
+    left: dict[Key, int] = {}
+    for service, _, ports in sorted(services, key=lambda called: called[0].source.created):
+        left[service.key] = most
+        most = max(0, most - len(ports))
+    return ((service, address, ports[: left[service.key]]) for service, address, ports in services)
 
 
 def _by_tag(of_mesh: VirtualAddresses, *, is_grpc: bool) -> Iterator[OutboundAddress]:
@@ -154,7 +215,7 @@ _REAL_ALONE: Final = "Exclusive"
 _NO_PORTS: Final[frozenset[int | None]] = frozenset()
 
 
-def _reached(world: World, dataplane: Resource, mode: str) -> Mapping[Resource, AbstractSet[int | None]] | None:
+def _reached(world: World, dataplane: Resource, mode: str) -> _Reached | None:
     """The real services that it reaches, each with its ports, or with None for all of them. None if it is everyone."""
     proxying = redirection(dataplane)
     backends = proxying and proxying.reachable_backends
