@@ -99,13 +99,13 @@ class Fragment:
 
 NO_FRAGMENT: Final = Fragment(())
 
-_OF_ROW: Final = 750
+_OF_ROW: Final = 600
 _OF_PART: Final = 230
 _OF_ENDPOINT: Final = 400
 """The bytes that a row, a part of a row (a backend, a filter) and an endpoint take before they are built."""
 
-_COPIES: Final = 3
-"""How often a packed resource has its content: as it is, and framed for both protocols."""
+_COPIES: Final = 2
+"""How often the content of a packed resource is kept: as it is, and in the message to proxies."""
 
 _OF_ENTRY: Final = 100
 """The bytes of a row, a filter, a backend of a row, an endpoint or a name that a certificate may have."""

@@ -41,29 +41,39 @@ _MANY: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class PackedResource:
-    """One Envoy resource, serialised, hashed and framed once, whoever it is sent to."""
+    """One Envoy resource, serialised and hashed once, whoever it is sent to."""
 
     type_url: str
     name: str
     body: bytes = field(repr=False)
     version: str
     digest: int = field(repr=False, compare=False)
-    frame: bytes = field(repr=False, compare=False)
-    delta_frame: bytes = field(repr=False, compare=False)
+    head: bytes = field(repr=False, compare=False)
+    """The bytes that stand before the body in a state-of-the-world response."""
+
+    delta_head: bytes = field(repr=False, compare=False)
+    """The same in a delta response. The heads are kept and not the frames, so that the body is in memory once."""
 
     @classmethod
     def of(cls, type_url: str, name: str, body: bytes) -> PackedResource:
         version = hashlib.sha256(body).hexdigest()[:16]
-        inner = text_field(1, type_url) + bytes_field(2, body)
+        any_head = text_field(1, type_url) + _head(2, len(body))
+        head = _head(2, len(any_head) + len(body)) + any_head
+        resource_head = text_field(1, version) + text_field(3, name) + head
         return cls(
             type_url=type_url,
             name=name,
             body=body,
             version=version,
             digest=digest_of(f"{type_url}\0{name}\0{version}"),
-            frame=bytes_field(2, inner),
-            delta_frame=bytes_field(2, text_field(1, version) + bytes_field(2, inner) + text_field(3, name)),
+            head=head,
+            delta_head=_head(2, len(resource_head) + len(body)) + resource_head,
         )
+
+    @property
+    def frame(self) -> bytes:
+        """The resource as it stands in a state-of-the-world response."""
+        return self.head + self.body
 
 
 class ResourceBatch:
@@ -84,10 +94,13 @@ class ResourceBatch:
 
     @remembered
     def size(self) -> int:
-        return sum(len(packed.frame) for packed in self.resources)
+        return sum(len(packed.head) + len(packed.body) for packed in self.resources)
 
     def frames(self, *, delta: bool) -> Iterator[bytes]:
-        return (packed.delta_frame if delta else packed.frame for packed in self.resources)
+        """The resources as they stand in a response: of each its head and its body."""
+        for packed in self.resources:
+            yield packed.delta_head if delta else packed.head
+            yield packed.body
 
     def message(self, header: bytes, *, delta: bool) -> bytes:
         """The resources behind a header: the very same object for everyone who asks with the same header."""
@@ -149,7 +162,12 @@ def bytes_field(field_number: int, value: bytes) -> bytes:
     Concatenated fields are a message (https://protobuf.dev/programming-guides/encoding/#last-one-wins), so a response
     is a header with framed resources behind it.
     """
-    return _varint(field_number << 3 | 2) + _varint(len(value)) + value
+    return _head(field_number, len(value)) + value
+
+
+def _head(field_number: int, size: int) -> bytes:
+    """The bytes before the value of a length-delimited protobuf field."""
+    return _varint(field_number << 3 | 2) + _varint(size)
 
 
 def text_field(field_number: int, value: str) -> bytes:
