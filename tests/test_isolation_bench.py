@@ -69,3 +69,10 @@ def test_edits_of_another_mesh_are_delivered(kind: str, tmp_path: Path) -> None:
     assert len(result.delivery) == 2
     assert result.health
     assert result.peak >= result.idle * 0.9
+
+
+def test_copies_of_a_document_have_different_names() -> None:
+    shape = next(shape for shape in SHAPES if shape.copies > 1)
+    stored = list(shape.stored(1))
+
+    assert len({document["name"] for document in stored}) == len(stored) == shape.copies

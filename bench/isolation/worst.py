@@ -60,8 +60,17 @@ class Shape:
     is_legacy: bool = False
     """True if the mesh knows services by tags alone."""
 
+    copies: int = 1
+    """The number of documents of its size that are stored, under different names."""
+
     def document(self, size: int) -> Data:
         return {**_data(self.kind, self.name), **self.make(size)}
+
+    def stored(self, size: int) -> Iterator[Data]:
+        """The documents that are stored."""
+        document = self.document(size)
+        yield document
+        yield from ({**document, "name": f"{self.name}-{number}"} for number in range(1, self.copies))
 
 
 def largest(shape: Shape, every_kind: Kinds) -> int:
@@ -447,6 +456,11 @@ def _with_many_tags() -> Iterator[Data]:
         yield _data("Dataplane", f"t{number}", networking={"address": f"127.9.2.{number + 1}", "inbound": inbound})
 
 
+def _service_ports(size: int) -> Data:
+    ports = [{"port": 1 + n, "targetPort": 8080, "appProtocol": "http"} for n in range(size)]
+    return {"spec": {"selector": {"dataplaneTags": {"kuma.io/service": "s0"}}, "ports": ports}}
+
+
 def _many_ports() -> Iterator[Data]:
     for number in range(10):
         ports = [{"port": 1 + n, "targetPort": 8080, "appProtocol": "http"} for n in range(500)]
@@ -546,16 +560,8 @@ SHAPES: Final[tuple[Shape, ...]] = (
         _policy_beside("MeshTimeout", _to(lambda _: _TIMEOUT)(1)["spec"]),
         name="p0",
     ),
-    Shape(
-        "MeshService",
-        "ports",
-        lambda n: {
-            "spec": {
-                "selector": {"dataplaneTags": {"kuma.io/service": "s0"}},
-                "ports": [{"port": 1 + i, "targetPort": 8080, "appProtocol": "http"} for i in range(n)],
-            }
-        },
-    ),
+    Shape("MeshService", "ports", _service_ports),
+    Shape("MeshService", "services x ports", _service_ports, copies=50),
     Shape(
         "MeshService",
         "identities",
