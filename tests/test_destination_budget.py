@@ -136,7 +136,10 @@ def test_mesh_budget_bounds_all_classes_and_keeps_the_first() -> None:
             for number in sorted(range(3), key=lambda number: number != asked_first)
         }
         assert [after[number] for number in range(3)] == counts
-    assert [about for about, _ in findings(in_world)] == ["Mesh default"]
+    ((about, message),) = findings(in_world)
+    assert about == "Mesh default"
+    assert "destinations of all proxies of a mesh come to" in message
+    assert int(message.split(" come to ")[1].split(" ")[0].replace(",", "")) > 50 * DESTINATION_BYTES
 
 
 def test_room_that_becomes_free_is_taken() -> None:

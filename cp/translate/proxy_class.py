@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 
 from cp.model.dependency import EVERYTHING, ChangeScope
-from cp.model.failure import Failure, joined
+from cp.model.failure import Failure, OverLimit, joined
 from cp.model.names import Destination, Key
 from cp.resources.caller import Caller
 from cp.resources.limits import (
@@ -25,7 +25,6 @@ from cp.resources.limits import (
     DESTINATION_BYTES,
     Budget,
     DestinationRoom,
-    Limit,
     Room,
 )
 from cp.resources.resource import Resource
@@ -157,10 +156,15 @@ class ClassBuilder:
     def build(self, addresses: tuple[OutboundAddress, ...], before: ProxyClass | None) -> ProxyClass:
         """The class, with everything of `before`, the class that the proxy had, that no change concerns."""
         fitting = self._fitting(addresses, before)
-        limit = self.budget.of_proxy if len(fitting) == len(addresses) else self.budget.of_mesh
-        left_out = _left_out(self.mesh, max(self.wanted, len(addresses)), len(fitting), limit)
+        wanted = max(self.wanted, len(addresses))
+        left_out = _left_out(self.mesh, wanted, len(fitting), self._exceeded(wanted, is_cut=fitting != addresses))
         rooms = ClassRooms(self.budget, self.taken, len(fitting))
         return replace(self, left_out=left_out, rooms=rooms)._build(fitting, before)  # noqa: SLF001  # it is of this class
+
+    def _exceeded(self, wanted: int, *, is_cut: bool) -> OverLimit:
+        """The limit that is exceeded: that of the mesh if addresses of the proxy are cut, or else that of the proxy."""
+        size = wanted * DESTINATION_BYTES
+        return self.budget.of_mesh.exceeded(self.taken + size) if is_cut else self.budget.of_proxy.exceeded(size)
 
     def _fitting(
         self, addresses: tuple[OutboundAddress, ...], before: ProxyClass | None
@@ -400,11 +404,10 @@ def _with_kept_clusters(gateway: GatewayResult, before: GatewayResult) -> Gatewa
     return replace(gateway, clusters={**kept, **gateway.clusters})
 
 
-def _left_out(mesh: str, wanted: int, served: int, limit: Limit) -> Failure | None:
-    """The destinations over the limits; None if there are none. It is about the Mesh, as no policy is the reason."""
+def _left_out(mesh: str, wanted: int, served: int, over: OverLimit) -> Failure | None:
+    """The destinations over a limit; None if there are none. It is about the Mesh, as no policy is the reason."""
     if wanted <= served:
         return None
-    over = limit.exceeded(wanted * DESTINATION_BYTES)
     part = f"{wanted - served:,} of {wanted:,} destinations"
     return Failure(part, over.message, policies=(Key("Mesh", "", mesh),), limit_hint=over.hint)
 
