@@ -14,6 +14,7 @@ import yaml
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.resources.initial_policies import initial_policies
+from cp.resources.limits import BYTES_OF_PROXY
 from cp.store.port import Put
 from tests.api.conftest import Api, Unit
 from tests.api.samples import timeout
@@ -202,3 +203,18 @@ def test_document_over_limit_is_put_unchanged(api: Api) -> None:
     assert "has 1001 entries" in answer.json()["warnings"][0]
     assert api.put("/meshes/default/meshtimeouts/large", larger).status_code == 400
     assert api.put("/meshes/default/meshtimeouts/new", {**large, "name": "new"}).status_code == 400
+
+
+def test_writes_of_too_many_ports_warn(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cp.resources.limits.DESTINATION_BYTES", BYTES_OF_PROXY.most)
+    spec = {
+        "selector": {"dataplaneTags": {"kuma.io/service": "web"}},
+        "ports": [{"port": port, "targetPort": 8080} for port in (80, 81)],
+    }
+    service = {"type": "MeshService", "mesh": "default", "name": "web", "spec": spec}
+
+    of_put = api.put("/meshes/default/meshservices/web", service).raise_for_status().json()["warnings"]
+    (of_apply,) = apply(api, service).raise_for_status().json()["resources"]
+
+    for warnings in (of_put, of_apply["warnings"]):
+        assert ["have 2 ports, and a proxy has room for 1" in warning for warning in warnings] == [True]
