@@ -57,7 +57,7 @@ EVENTS: Final = MappingProxyType(
         "mesh.caught_up": "A mesh of which `mesh.late` was logged has been given its changes.",
         "mesh.late": "The proxies of a mesh have waited for a change for too long, because it takes long to compute.",
         "monitor.failed": "A fault of ours in counting proxies or findings for metrics; it is tried again.",
-        "monitor.over_budget": "To count findings for metrics takes too long or too much memory; the series are missing.",
+        "monitor.over_budget": "Counting findings for metrics takes too long or too much memory: they are missing.",
         "preflight.available": "Preflight is possible again, after `preflight.unavailable`.",
         "preflight.unavailable": "No write can be shown to an Envoy first: there is none, or no sandbox for it.",
         "process.cut_short": "Everything was closed, and a thread went on computing; the process ended without it.",
