@@ -277,11 +277,11 @@ def send(call: Call) -> Observed:
 def _over_tls(call: Call) -> Observed:
     """TLS ends at the gateway, so it is spoken."""
     try:
-        with (
-            socket.create_connection((call.address, call.port), _TIMEOUT) as plain,
-            _context().wrap_socket(plain, server_hostname=call.server_name or None) as spoken,
-        ):
-            return _asked(spoken, call)
+        with socket.create_connection((call.address, call.port), _TIMEOUT) as plain:
+            # The request follows the end of the handshake at once, instead of when that is acknowledged: 40 ms later.
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            with _context().wrap_socket(plain, server_hostname=call.server_name or None) as spoken:
+                return _asked(spoken, call)
     except (ConnectionError, ssl.SSLError):
         return Observed(CLOSED)
 
