@@ -15,8 +15,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from cyclonedx.schema import SchemaVersion
-from cyclonedx.validation.json import JsonStrictValidator
 
 from debian.installation import ROOT, interpreter, lay_out, needed, wheel
 from debian.lock import BUILD_FILE, FILE
@@ -85,6 +83,10 @@ def test_bill_of_materials_is_valid_and_complete() -> None:
     made = subprocess.run([sys.executable, ROOT / "debian/sbom.py"], check=True, capture_output=True, text=True).stdout
 
     names = {component["name"] for component in json.loads(made)["components"]}
+    # Importing it takes a second, which every worker would spend.
+    from cyclonedx.schema import SchemaVersion  # noqa: PLC0415
+    from cyclonedx.validation.json import JsonStrictValidator  # noqa: PLC0415
+
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(made) is None
     assert set(needed(["cp"])) <= names
 
