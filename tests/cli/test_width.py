@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import termios
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -16,6 +17,7 @@ from cp.app import RunningControlPlane
 from cp.cli import proxies, tables
 from cp.cli.tables import narrowed, row_lines, table
 from tests.api.samples import dataplane
+from tests.support.forks import Fork
 from tests.support.mesh import MESH
 
 LONG = {f"field{number}": f"%REQ(X-HEADER-{number})%" for number in range(30)}
@@ -108,12 +110,13 @@ def on_a_terminal(columns: int, *words: str | Path, address: str = "", no_color:
         "TERM": "dumb",
         **({"KOGUMA_ADDRESS": address} if address else {}),
     }
-    command = [sys.executable, "-m", "cp", *words]
-    with subprocess.Popen(command, stdout=child_end, env=environment) as running:
+    with ThreadPoolExecutor(1) as thread:
+        running = Fork(["koguma", *map(str, words)], Path(os.ttyname(child_end)), environment, None)
+        printed = thread.submit(_read, terminal)
+        status = running.wait(60)
         os.close(child_end)
-        text = _read(terminal)
-        assert running.wait(60) == 0
-    return text.decode().splitlines()
+    assert status == 0, printed.result()
+    return printed.result().decode().splitlines()
 
 
 def _read(descriptor: int) -> bytes:
