@@ -1,4 +1,4 @@
-"""Resources that an edit replaces are freed at once, without the collector of garbage, which seldom runs."""
+"""What an edit replaces and what lint computes is freed at once, without the garbage collector, which seldom runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from weakref import ref
 
 import pytest
 
+from cp.insight.lint import lint
 from cp.model.document import Document
+from cp.model.source import read_documents
 from cp.policies import kinds
 from cp.resources.world import World
 from cp.translate.compiler import Compiler
@@ -53,3 +55,32 @@ def test_edited_resource_is_freed_without_the_collector(case: Case) -> None:
         kept = [resource() for resource in first]
 
     assert [resource for resource in kept if resource is not None] == []
+
+
+@pytest.mark.parametrize("case", cases("lint")[::STRIDE])
+def test_lint_leaves_nothing_to_the_collector(case: Case) -> None:
+    lint(policies(), World.of(read_documents(case.text, case.name).documents, kinds(policies())))  # fills caches
+
+    with cyclic_garbage() as garbage:
+        lint(policies(), World.of(read_documents(case.text, case.name).documents, kinds(policies())))
+    assert {name for name in map(type_name, garbage) if name.startswith("cp.")} == set()
+
+
+@contextmanager
+def cyclic_garbage() -> Iterator[list[object]]:
+    """The objects that only the collector can free after the block."""
+    gc.collect()
+    found: list[object] = []
+    with without_collector():
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        try:
+            yield found
+            gc.collect()
+            found += gc.garbage
+        finally:
+            gc.set_debug(0)
+            gc.garbage.clear()
+
+
+def type_name(value: object) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -38,6 +39,12 @@ NO_CLIENTS: Final[GrpcClients] = MappingProxyType({})
 T = TypeVar("T")
 
 
+def _compiler(policies: Policies, clients: GrpcClients) -> Compiler:
+    compiler = Compiler(tuple(policies))
+    compiler.certified_clients = {client for client, is_certified in clients.items() if is_certified}
+    return compiler
+
+
 class MeshSurvey:
     """A World with all of its proxies."""
 
@@ -55,7 +62,7 @@ class MeshSurvey:
         self.now = now
         self.world = world
         self.policies: Mapping[str, Policy[Any]] = {policy.kind.name: policy for policy in policies}
-        self._compiler = self._new_compiler()
+        self._compiler = _compiler(policies, clients)
         dataplanes = checked(world.of_type("Dataplane"), checkpoint)
         outcomes = {dataplane.key: self._compiler.proxy_or_failure(world, dataplane) for dataplane in dataplanes}
         self.proxies: tuple[CompiledProxy, ...] = tuple(
@@ -206,12 +213,8 @@ class MeshSurvey:
     @remembered
     def recompilation(self) -> Recompilation:
         """What would be served without a policy."""
-        return Recompilation(self.world, self.proxies, self._compiler, self._new_compiler, self.checkpoint)
-
-    def _new_compiler(self) -> Compiler:
-        compiler = Compiler(tuple(self.policies.values()))
-        compiler.certified_clients = {client for client, is_certified in self.clients.items() if is_certified}
-        return compiler
+        new_compiler = partial(_compiler, tuple(self.policies.values()), self.clients)  # no cycle by way of the survey
+        return Recompilation(self.world, self.proxies, self._compiler, new_compiler, self.checkpoint)
 
     def _outbounds(self, proxy: CompiledProxy) -> ClassOutbounds:
         mesh, proxy_class = proxy.dataplane.mesh, proxy.proxy_class
