@@ -81,6 +81,7 @@ EVENTS: Final = MappingProxyType(
         "rollout.unkept": "A fault of ours in looking after a rollout; it stays where it is, and is tried again.",
         "resources.accepted": "An Envoy took what it was sent.",
         "resources.refused": "An Envoy refused what it was sent, and said why.",
+        "proxy.over_limit": "Documents exceed a limit, and a part of what a proxy gets is left out; see `reason`.",
         "proxy.failed": "A fault of ours in a part of what a proxy gets; what is served instead is in `reason`.",
         "setting": "A setting of the control plane asks for something that is not enforced.",
         "signing_keys.admin_token": "A token of an administrator was made and stored, as there was none.",

@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
+from itertools import chain
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -26,7 +27,9 @@ from cp.api.numbers import LARGEST, natural, shortened
 from cp.api.rollouts import rollout_sentences
 from cp.api.shared_progress import SharedProgress
 from cp.api.shares import WaitingLimits, WaitingShares
+from cp.insight.report import finding_data
 from cp.model.duration import LONGEST_WAIT, Duration
+from cp.model.failure import OVER_LIMIT
 from cp.model.names import Key, dataplane_key
 from cp.resources.assignment import is_held
 from cp.resources.world import World
@@ -39,6 +42,9 @@ _LARGEST_BODY: Final = 1024 * 1024
 
 
 _MOST: Final = 10_000
+
+_EXPLAINED: Final = 3
+"""Proxies over a limit of which the findings are told; each costs a question to whoever serves it."""
 
 LIMITS: Final = WaitingLimits("waiting requests", most=1000, most_without_token=200, most_of_caller=50)
 
@@ -128,8 +134,10 @@ class ProgressHandler:
     async def _line(self, caller: ApiCaller, whole: WholeProgress, resources: Collection[Key]) -> dict[str, Any]:
         """An answer; the last of them also has what goes on after it."""
         is_done = whole.progress.is_done
+        data = _progress_data(caller, whole)
         return {
-            **_progress_data(caller, whole),
+            **data,
+            "leftOut": await self._left_out(data["limited"]) if is_done else [],
             "held": list(self._held(caller, whole.progress, resources)) if is_done else [],
             "moves": await self._moves(caller, resources) if is_done else [],
             "rollouts": await self._rollouts(caller, resources) if is_done else [],
@@ -139,6 +147,12 @@ class ProgressHandler:
         """Of those that are waited for, those that a rollout serves something else in place of what was written."""
         waiting, world = _seen_by(caller, progress).waiting, self._world()
         return (proxy for proxy in waiting if is_held(world, dataplane_key(proxy), resources))
+
+    async def _left_out(self, limited: Collection[str]) -> list[dict[str, Any]]:
+        """Return the findings about the limits that some proxies exceed, of the first few of these."""
+        standings = [await self._api.observed.delivery(dataplane_key(proxy)) for proxy in [*limited][:_EXPLAINED]]
+        findings = dict.fromkeys(chain.from_iterable(standing.failed for standing in standings))
+        return [finding_data(finding) for finding in findings if finding.code == OVER_LIMIT]
 
     async def _moves(self, caller: ApiCaller, resources: Collection[Key]) -> list[str]:
         """What goes on with mTLS since some resources were written: it comes later than what follows from them."""
@@ -198,6 +212,7 @@ def _seen_by(caller: ApiCaller, progress: ChangeProgress) -> ChangeProgress:
         waiting=shown(progress.waiting),
         gone=shown(progress.gone),
         failed=shown(progress.failed),
+        limited=shown(progress.limited),
         nack_reports=tuple(report for report in progress.nack_reports if may_inspect(report.dataplane.mesh)),
     )
 

@@ -62,6 +62,7 @@ def progress_data(progress: ChangeProgress) -> dict[str, Any]:
         "waiting": list(progress.waiting),
         "gone": list(progress.gone),
         "failed": list(progress.failed),
+        "limited": list(progress.limited),
         "findings": [finding_data(finding(group)) for group in grouped(progress.nack_reports)],
         "done": progress.is_done,
     }

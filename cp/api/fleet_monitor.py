@@ -50,6 +50,7 @@ BUDGET: Final = WorkBudget()
 
 STATES: Final[Mapping[ProxyState, str]] = {
     ProxyState.ONLINE: "in sync",
+    ProxyState.OVER_LIMIT: "over limit",
     ProxyState.OUT_OF_SYNC: "behind",
     ProxyState.REFUSED: "refusing",
     ProxyState.FAILED: "failed",

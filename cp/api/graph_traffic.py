@@ -14,7 +14,7 @@ import msgspec
 from cp.insight.graph import CallerGroup, MeshGraph
 from cp.model.envoy_questions import EnvoyQuestion, EnvoySubject, EnvoyUnanswered
 from cp.model.names import Key
-from cp.serving.delivery import ProxyState
+from cp.serving.delivery import SEVERITY, ProxyState
 from cp.serving.instances.envoy_links import EnvoyLinks
 
 _OF_GROUP: Final = 2
@@ -27,7 +27,7 @@ _COUNTED: Final = ("upstream_rq_total", "upstream_cx_total")
 """Requests; and connections, for what is no HTTP: Envoy counts none of its requests."""
 
 _QUESTION: Final = EnvoyQuestion(EnvoySubject.STATS, filter=rf"^cluster\..*\.({'|'.join(_COUNTED)})$")
-_ASKED_STATES: Final = frozenset({ProxyState.ONLINE, ProxyState.OUT_OF_SYNC, ProxyState.REFUSED, ProxyState.FAILED})
+_ASKED_STATES: Final = frozenset(SEVERITY)
 
 Requests: TypeAlias = Mapping[str, int]
 """How many requests, or connections, some proxies have sent by each cluster since they were started."""

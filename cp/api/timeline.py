@@ -77,7 +77,7 @@ def _item(changes: Sequence[ChangeNote], reaches: Sequence[Sequence[ChangeReach]
 def _reach(combined: CombinedReach, caller: ApiCaller) -> dict[str, Any]:
     """How long it took is told by moments: the difference is that of two clocks, where they are of two machines."""
     reach = combined.reach
-    is_in_force = reach.waiting == reach.refusals == reach.failed == 0
+    is_in_force = reach.waiting == reach.refusals == reach.failed == reach.limited == 0
     return {
         "revisions": [reach.previous_revision + 1, reach.revision],
         "published": moment(reach.published_at),
@@ -88,6 +88,7 @@ def _reach(combined: CombinedReach, caller: ApiCaller) -> dict[str, Any]:
         "gone": reach.gone,
         "refusals": reach.refusals,
         "failed": reach.failed,
+        "limited": reach.limited,
         "refused": [proxy for proxy in reach.refused if caller.may_inspect(dataplane_key(proxy).mesh)],
         "complete": combined.is_complete,
     }

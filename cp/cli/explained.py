@@ -22,6 +22,7 @@ _STANDING: Final = MappingProxyType(
     {
         "Refused": "The proxy refuses a part of what it was sent",
         "Out of sync": "Something is on its way to the proxy",
+        "Over limit": "Documents exceed a limit, and a part of the proxy's configuration is left out",
         "Failed": "By a fault of the control plane, a part could not be made for the proxy",
     }
 )

@@ -126,6 +126,7 @@ def _state(answer: Data) -> str:
     on_its_way = "what serves it is behind" if answer.get("late") else "something is on its way to it"
     return {
         "Online": f"in sync{since}",
+        "Over limit": f"in sync{since}, but over a limit: a part of its configuration is left out",
         "Out of sync": f"out of sync{since}: {on_its_way}",
         "Refused": f"out of sync{since}: it refuses something",
         "Failed": f"out of sync{since}: by a fault of the control plane, a part could not be made for it",

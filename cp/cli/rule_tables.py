@@ -14,6 +14,7 @@ Data = Mapping[str, Any]
 _STANDING: Final = MappingProxyType(
     {
         "Out of sync": "in force once the proxy has it (out of sync)",
+        "Over limit": "in force, if it is in a part that is not left out (over limit)",
         "Failed": "in force, if it is in what could be made (failed)",
         "Offline": "in force once the proxy is back (offline)",
         "Unknown": "in force, if the proxy has it (unknown)",

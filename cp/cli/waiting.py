@@ -132,6 +132,21 @@ def _late(everybody: Data, written: WrittenResources) -> list[str]:
     return [proxy for proxy in waiting if "" in meshes or dataplane_key(proxy).mesh in meshes or " " in proxy]
 
 
+def _report_limited(last: Data) -> None:
+    """Print which proxies are served without some part, and the limits that documents exceed. It is no failure."""
+    limited: Sequence[str] = last.get("limited", ())
+    if not limited:
+        return
+    whose = "its configuration" if len(limited) == 1 else "their configurations"
+    proxies = f"{few(limited, _FEW)} {'is' if len(limited) == 1 else 'are'}"
+    typer.echo(
+        printable(f"Warning: {proxies} over a limit: a part of {whose} is left out, the rest is served"), err=True
+    )
+    for finding in last.get("leftOut", ()):
+        for line in finding_lines(finding):
+            typer.echo(line, err=True)
+
+
 def _report_all_proxies(last: Data, *, err: bool) -> None:
     """After a command that changed nothing: print whether all proxies have accepted their configuration."""
     if not last.get("done"):
@@ -139,6 +154,7 @@ def _report_all_proxies(last: Data, *, err: bool) -> None:
     if not last["proxies"]:
         typer.echo("unchanged; no proxy is connected", err=err)
         return
+    _report_limited(last)
     count = last["proxies"]
     proxies = f"{count} connected {'proxy has' if count == 1 else 'proxies have'}"
     typer.echo(f"unchanged; {last['have']} of {proxies} what {'it' if count == 1 else 'they'} should have", err=err)
@@ -150,7 +166,7 @@ def _named(key: Key) -> str:
 
 def conclude(last: Data, revision: int, timeout: Duration, milliseconds: float, *, err: bool = False) -> None:
     _must_be_worked_out(last, revision, timeout)
-    if last["proxies"] or last["failed"]:
+    if last["proxies"] or last["failed"] or last.get("limited"):
         _summary(last, milliseconds, err=err)
     elif revision:
         typer.echo(_nobody(last), err=err)
@@ -162,6 +178,7 @@ def conclude(last: Data, revision: int, timeout: Duration, milliseconds: float, 
     _goes_on(last, err=err)
     for name in last["gone"]:
         typer.echo(printable(f"Warning: {name} has disconnected; it gets the change when it connects again"), err=True)
+    _report_limited(last)
     for finding in last["findings"]:
         for line in finding_lines(finding):
             typer.echo(line, err=True)

@@ -110,6 +110,11 @@ def joined(failures: Iterable[Failure]) -> tuple[Failure, ...]:
     return tuple(replace(fault, part=few(parts)) if fault.is_limit else fault for fault, parts in groups.items())
 
 
+def has_fault(failures: Iterable[Failure]) -> bool:
+    """True if one of the failures is a fault of ours, and not a limit."""
+    return not all(failure.is_limit for failure in failures)
+
+
 def made_or_failure(make: Callable[[], T], part: str) -> T | Failure:
     """What is made or, whatever went wrong, the failure: it is one proxy's, and all others go on."""
     try:

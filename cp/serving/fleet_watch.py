@@ -23,7 +23,7 @@ _AT_ONCE: Final = 50
 
 
 class FleetWatch:
-    """`failures` are what could not be made for proxies, `revision` is that which they are served."""
+    """`failures` are the parts that are not built for proxies, `revision` is that which they are served."""
 
     def __init__(
         self, hub: ObserverSide, failures: Callable[[], Mapping[str, Collection[Failure]]], revision: Callable[[], int]
@@ -92,7 +92,7 @@ class FleetWatch:
         hub, connections = self._hub, self._hub.of(proxy)
         if not connections:
             return status_of_offline(proxy, hub.last_connection(proxy))
-        failures = len(self._failures().get(proxy, ()))
+        failures = self._failures().get(proxy, ())
         return proxy_status(proxy, connections, hub.since(proxy), failures, in_sync=hub.is_in_sync(proxy))
 
     def _note(self, proxy: str, status: ProxyStatus) -> None:

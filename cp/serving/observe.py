@@ -53,10 +53,9 @@ class Observer:
 
     def _presence(self, proxy: str) -> Presence:
         hub = self._hub
-        is_failed = proxy in self._reconciler.failures
-        seen = presence(
-            hub.of(proxy), hub.since(proxy), hub.last_connection(proxy), in_sync=hub.is_in_sync(proxy), failed=is_failed
-        )
+        failures = self._reconciler.failures.get(proxy, ())
+        in_sync = hub.is_in_sync(proxy)
+        seen = presence(hub.of(proxy), hub.since(proxy), hub.last_connection(proxy), failures, in_sync=in_sync)
         return replace(seen, certificate=self._reconciler.certificate(proxy))
 
     async def owners(self) -> Mapping[str, frozenset[str]]:

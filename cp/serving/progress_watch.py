@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from cp.ads.hub import ObserverSide, ProxyWatch
+from cp.model.failure import has_fault
 from cp.model.names import Key, dataplane_key, proxy_id
 from cp.resources.assignment import held_dataplanes, is_held
 from cp.serving.delivery import ChangeProgress, ChangeStanding, change_standing
@@ -81,7 +82,8 @@ class ProgressWatch:
         audience = self._reconciler.publications.audience(revisions)
         is_about_all = not revisions and not resources
         if is_about_all or not audience.is_known:  # whom it concerned is forgotten: every proxy has to have everything
-            failed = frozenset(self._reconciler.failures)
+            failures = self._reconciler.failures.items()
+            failed = frozenset(proxy for proxy, of_proxy in failures if has_fault(of_proxy))
             audience = PublicationAudience(frozenset(connected), failed, is_of_everything=is_about_all)
         rolled = map(proxy_id, held_dataplanes(self._reconciler.world, resources))
         held = audience.held | (connected & frozenset(rolled))
@@ -108,6 +110,10 @@ class ProgressWatch:
         held = self._is_held(proxy, audience)
         return change_standing(self._hub.of(proxy), self._hub.newest(proxy), audience.at, held=held)
 
+    def _is_limited(self, proxy: str) -> bool:
+        """True if a proxy is served without some part, whichever change it was that exceeded the limit."""
+        return any(failure.is_limit for failure in self._reconciler.failures.get(proxy, ()))
+
     def _progress(self, standings: dict[str, ChangeStanding], audience: PublicationAudience) -> ChangeProgress:
         by_standing: dict[ChangeStanding, list[str]] = {standing: [] for standing in ChangeStanding}
         for proxy, standing in sorted(standings.items()):
@@ -120,6 +126,7 @@ class ProgressWatch:
             waiting=tuple(by_standing[ChangeStanding.WAITING]),
             gone=tuple(by_standing[ChangeStanding.GONE]),
             failed=tuple(sorted(audience.failed)),
+            limited=tuple(sorted(audience.limited.union(filter(self._is_limited, standings)))),
             having=tuple(by_standing[ChangeStanding.HAS_IT]),
         )
 

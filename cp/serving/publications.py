@@ -39,6 +39,9 @@ class Publication:
     """The ids of the proxies for which something could not be made, by a fault of ours that is new to the proxy or that
     is about a policy that was changed."""
 
+    limited: frozenset[str] = frozenset()
+    """The ids of the proxies for which a part is left out because documents exceed a limit, as `failed`."""
+
     is_whole: bool = True
     """Whether `changed` has all changes. If the store no longer knew them, any proxy may be concerned."""
 
@@ -84,6 +87,7 @@ class PublicationAudience:
     """The `concerned` of all publications of these revisions."""
 
     failed: frozenset[str] = frozenset()
+    limited: frozenset[str] = frozenset()
     held: frozenset[str] = frozenset()
     """Those that a rollout served something else in place of what was changed, when it was."""
 
@@ -125,6 +129,7 @@ class PublicationLog:
         return PublicationAudience(
             proxies=frozenset[str]().union(*(publication.concerned for publication in complete)),
             failed=frozenset[str]().union(*(publication.failed for publication in complete)),
+            limited=frozenset[str]().union(*(publication.limited for publication in complete)),
             held=frozenset[str]().union(*(publication.held for publication in complete)),
             newcomers=frozenset[str]().union(*(publication.newcomers for publication in complete)),
             changed=frozenset[Key]().union(*(publication.changed for publication in complete)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from typing import TypeAlias
 
 import structlog
 
@@ -39,7 +40,7 @@ class Publisher:
 
     @property
     def failures(self) -> Mapping[str, tuple[Failure, ...]]:
-        """What cannot be made for connected proxies, by faults of ours; proxies without a failure are left out."""
+        """The parts that are not built for connected proxies; proxies without a failure are left out."""
         return self._failures
 
     @property
@@ -74,6 +75,7 @@ class Publisher:
         written = frozenset(pending.changed_keys)
         changed = rolled_keys(result.world, written)
         held = self._held(result.world, written)
+        faults, limits = _divided(result.failures)
         return Publication(
             previous_revision=world_before.revision,
             revision=result.world.revision,
@@ -83,7 +85,8 @@ class Publisher:
             held=held,
             forerunners=self._held(world_before, written) - held,
             changed=changed,
-            failed=frozenset(self._newly_failed(result.failures, pending.arrived, changed)),
+            failed=frozenset(self._newly_failed(faults, pending.arrived, changed)),
+            limited=frozenset(self._newly_failed(limits, pending.arrived, changed)),
             is_whole=pending.contents is None,
             mesh=mesh,
             revisions=frozenset(pending.revisions) if mesh and pending.contents is None else None,
@@ -129,7 +132,11 @@ class Publisher:
         """Remember each failure until a turn computes the proxy without it, and log it once."""
         for proxy, of_proxy in failures.items():
             for new in set(of_proxy).difference(self._failures.get(proxy, ())):
-                self._log.error("proxy.failed", proxy=proxy, reason=str(new), policies=list(map(str, new.policies)))
+                fields = {"proxy": proxy, "reason": str(new), "policies": list(map(str, new.policies))}
+                if new.is_limit:
+                    self._log.warning("proxy.over_limit", **fields)
+                else:
+                    self._log.error("proxy.failed", **fields)
         latest = {**self._failures, **failures}
         self._failures = {proxy: of_proxy for proxy, of_proxy in latest.items() if of_proxy and proxy not in departed}
 
@@ -143,3 +150,13 @@ class Publisher:
         for proxy in (*departed, *(proxy_id(key) for key in changed if key.type == "Dataplane")):
             if world.get(dataplane_key(proxy)) is None and not self._hub.is_connected(proxy):
                 self._hub.forget(proxy)
+
+
+_Failures: TypeAlias = Mapping[str, tuple[Failure, ...]]
+
+
+def _divided(failures: _Failures) -> tuple[_Failures, _Failures]:
+    """Return the failures that are faults of ours, and those of limits, of proxies that have any."""
+    faults = {proxy: tuple(fault for fault in of_proxy if not fault.is_limit) for proxy, of_proxy in failures.items()}
+    limits = {proxy: tuple(limit for limit in of_proxy if limit.is_limit) for proxy, of_proxy in failures.items()}
+    return faults, limits

@@ -58,6 +58,7 @@ class _OpenReach:
             gone=self.gone,
             refusals=self.refusals,
             failed=len(publication.failed),
+            limited=len(publication.limited),
             answered_at=self.answered_at,
             refused=tuple(self.refused),
         )

@@ -30,6 +30,7 @@ _HINT: Final = "see `koguma inspect dataplane` of each; delete the Dataplane of 
 _LACKS: Final[Mapping[ProxyState, str]] = MappingProxyType(
     {
         ProxyState.ONLINE: "has no certificate yet",
+        ProxyState.OVER_LIMIT: "has no certificate yet",
         ProxyState.OUT_OF_SYNC: "has not answered",
         ProxyState.REFUSED: "refuses what it was sent",
         ProxyState.FAILED: "could not be sent everything",
@@ -59,7 +60,7 @@ class ProxyStanding:
 
     @property
     def has_all(self) -> bool:
-        return self.state is ProxyState.ONLINE
+        return self.state.is_in_sync
 
     def __str__(self) -> str:
         back = "" if self.until is None else f", and expected back until {_moment(self.until)}"

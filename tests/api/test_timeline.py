@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
 
 from cp.access.rights_file import rights_of
 from cp.api.authentication import AccessControl
@@ -70,6 +73,7 @@ def test_a_write_says_who_made_it_and_what_became_of_it(start: Unit) -> None:
         "gone": 0,
         "refusals": 0,
         "failed": 0,
+        "limited": 0,
         "refused": [],
         "complete": True,
     }
@@ -77,13 +81,16 @@ def test_a_write_says_who_made_it_and_what_became_of_it(start: Unit) -> None:
     assert (data["newest"], data["oldest"], data["next"]) == (3, 0, None)
 
 
-def test_what_could_not_be_made_for_a_proxy_is_not_in_force(start: Unit) -> None:
-    api = api_of(start, Reaching([[ChangeReach(0, 1, 1.0, 2, have=1, failed=1, answered_at=2.0)]]))
+@pytest.mark.parametrize("unbuilt", ["failed", "limited"])
+def test_an_unbuilt_part_is_not_in_effect(start: Unit, unbuilt: str) -> None:
+    changes: dict[str, Any] = {unbuilt: 1}
+    reach = replace(ChangeReach(0, 1, 1.0, 2, have=1, answered_at=2.0), **changes)
+    api = api_of(start, Reaching([[reach]]))
     api.run(api.store.write(timeout_of("a")))
 
     (item,) = api.get("/_changes").json()["items"]
 
-    assert (item["reach"]["failed"], item["reach"]["inForce"]) == (1, None)
+    assert (item["reach"][unbuilt], item["reach"]["inForce"]) == (1, None)
 
 
 def test_of_what_nobody_remembers_it_says_so_and_of_what_some_do_that_it_is_not_all(start: Unit) -> None:

@@ -23,7 +23,7 @@ from cp.insight.legacy import (
     written_values,
 )
 from cp.model.checkpoint import Checkpoint, checked, never_stopped, pass_checkpoint
-from cp.model.failure import WHOLE, Failure, made_or_failure
+from cp.model.failure import WHOLE, Failure, has_fault, made_or_failure
 from cp.model.memo import ByIdentity
 from cp.model.names import Key
 from cp.model.secret_data import redacted
@@ -42,7 +42,8 @@ from cp.translate.view.proxies import outbounds
 
 _DATAPLANE: Final = "Dataplane"
 _FAILED: Final = "Failed"
-"""The state of a connected proxy some part of which could not be made. Files know of no other state."""
+_OVER_LIMIT: Final = "Over limit"
+"""The states of a connected proxy some part of which is not built. Files know of no other state."""
 
 _REMOVES_NOTHING: Final = "has no effect: there is no weaker item for the same target that sets it"
 
@@ -85,8 +86,8 @@ class AffectedProxy:
     failure: Failure | None = None
     """The fault of ours for which nobody can tell what it does there."""
 
-    lacks_parts: bool = False
-    """Whether some part of the proxy could not be made, by a fault of ours: what is for that part is not in force."""
+    unbuilt: tuple[Failure, ...] = ()
+    """The parts of the proxy that are not built: values for such a part are not in effect."""
 
     @property
     def effects_in_force(self) -> tuple[PolicyEffect, ...]:
@@ -112,7 +113,7 @@ class AffectedProxy:
             "overridden": redacted([_effect_data(effect) for effect in self.overridden_effects]),
             "withoutEffect": redacted([_effect_data(effect) for effect in self.idle_effects]),
             **({} if self.failure is None else {"failure": self.failure.unknown}),
-            **({"status": _FAILED} if self.lacks_parts else {}),
+            **({"status": _FAILED if has_fault(self.unbuilt) else _OVER_LIMIT} if self.unbuilt else {}),
         }
 
 
@@ -264,8 +265,8 @@ def _affected(dataplane: Key, *effects: EffectsOrFailure, of: CompiledProxy | No
     if failure is not None:
         return AffectedProxy(dataplane, (), failure)
     first, *more = (part for part in effects if not isinstance(part, Failure))
-    lacks_parts = of is not None and bool(of.failures)
-    return AffectedProxy(dataplane, sum(more, first), lacks_parts=lacks_parts)  # one that is alone is shared
+    unbuilt = () if of is None else of.failures
+    return AffectedProxy(dataplane, sum(more, first), unbuilt=unbuilt)  # one that is alone is shared
 
 
 def _places_of_class(places: LegacyPlaces, proxy: CompiledProxy, policy: Resource) -> Iterator[LegacyPlace]:

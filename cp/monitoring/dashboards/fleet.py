@@ -32,6 +32,7 @@ FLEET: Final = Dashboard(
                     ("behind", "Behind", "Proxies to which a change is on its way."),
                     ("refusing", "Refusing", "Proxies that refuse a resource, and keep the version before."),
                     ("failed", "Failed", "Proxies of which a part cannot be made, by a fault in Koguma."),
+                    ("over limit", "Over limit", "Proxies without some part, because documents exceed a limit."),
                     ("offline", "Offline", "Registered proxies that are connected to no control plane."),
                     ("unknown", "Unknown", "Proxies that only a silent control plane could tell of."),
                 )

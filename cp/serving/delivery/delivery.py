@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -10,6 +10,7 @@ from cp.ads.connection import Connection, ConnectionRecord, names_provider
 from cp.ads.draining import DrainingResource
 from cp.ads.session.messages import Nack, NackedResource, TypeStatus
 from cp.identity.leaf import Certificate
+from cp.model.failure import Failure, has_fault
 from cp.model.names import Key
 from cp.model.registration import CERTIFICATES, FETCHED
 from cp.model.violation import Finding
@@ -21,6 +22,9 @@ class ProxyState(StrEnum):
 
     ONLINE = "Online"
     """It has everything that it should have."""
+
+    OVER_LIMIT = "Over limit"
+    """It has everything but the parts that are left out because documents exceed a limit."""
 
     OUT_OF_SYNC = "Out of sync"
     """Something is on its way to it."""
@@ -38,12 +42,13 @@ class ProxyState(StrEnum):
 
     @property
     def is_in_sync(self) -> bool:
-        return self is ProxyState.ONLINE
+        """True if it has confirmed everything that it is served."""
+        return self in {ProxyState.ONLINE, ProxyState.OVER_LIMIT}
 
     @property
     def is_unfit(self) -> bool:
         """Whether it is there and does not have everything, for a reason that does not pass by itself."""
-        return self in {ProxyState.REFUSED, ProxyState.FAILED}
+        return self in {ProxyState.REFUSED, ProxyState.FAILED, ProxyState.OVER_LIMIT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +93,7 @@ class Delivery:
     presence: Presence
     streams: tuple[StreamDelivery, ...]
     failed: tuple[Finding, ...] = ()
-    """What could not be made for it."""
+    """The parts of its configuration that are not built, after faults of ours or because of limits."""
 
     late: tuple[str, ...] = ()
     """Of each process that serves it and is behind, what it serves. All else is about that."""
@@ -98,7 +103,7 @@ class Delivery:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """About what could not be made for it, and about what it NACKed."""
+        """About the parts that are not built for it, and about NACKed resources."""
         nacks = (nack for stream in self.streams for of_type in stream.types for nack in of_type.refusals)
         of_nacks = map(finding, grouped(nack.report for nack in nacks if nack.report is not None))
         return (*self.failed, *of_nacks)
@@ -139,7 +144,7 @@ class OwnRevision:
 
     def presence(self, reported: Presence, revision: int) -> Presence:
         """A presence as a process told it that serves a revision. What is in sync with less than all is not."""
-        if reported.state is not ProxyState.ONLINE or not self.is_ahead_of(revision):
+        if not reported.state.is_in_sync or not self.is_ahead_of(revision):
             return reported
         passed_at = self.passed_at(revision)
         since = None if passed_at is None else max(passed_at, reported.since or passed_at)
@@ -158,21 +163,22 @@ def presence(
     connections: Sequence[Connection],
     since: float | None,
     last: ConnectionRecord | None,
+    failures: Collection[Failure] = (),
     *,
     in_sync: bool,
-    failed: bool = False,
 ) -> Presence:
     records = tuple(connection.record() for connection in connections) or (() if last is None else (last,))
-    return Presence(state_of(connections, in_sync=in_sync, failed=failed), since, records)
+    return Presence(state_of(connections, failures, in_sync=in_sync), since, records)
 
 
-def state_of(connections: Sequence[Connection], *, in_sync: bool, failed: bool) -> ProxyState:
+def state_of(connections: Sequence[Connection], failures: Collection[Failure], *, in_sync: bool) -> ProxyState:
+    """Return the state of a proxy. `failures` are the parts that are not built for it."""
     if not connections:
         return ProxyState.OFFLINE
-    if failed:
+    if has_fault(failures):
         return ProxyState.FAILED
     if in_sync:
-        return ProxyState.ONLINE
+        return ProxyState.OVER_LIMIT if failures else ProxyState.ONLINE
     return ProxyState.REFUSED if any(connection.nacks for connection in connections) else ProxyState.OUT_OF_SYNC
 
 

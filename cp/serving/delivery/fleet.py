@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from cp.ads.connection import Connection, ConnectionRecord
+from cp.model.failure import Failure
 from cp.serving.delivery.delivery import ProxyState, state_of
 
 
@@ -23,7 +24,7 @@ class ProxyStatus:
     """The version that it says of itself."""
 
     findings: int = 0
-    """NACKs that stand, and parts that could not be made for it."""
+    """NACKs that stand, and parts that are not built for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +43,12 @@ class FleetDelta:
 
 
 def proxy_status(
-    proxy: str, connections: Sequence[Connection], since: float | None, failures: int, *, in_sync: bool
+    proxy: str, connections: Sequence[Connection], since: float | None, failures: Collection[Failure], *, in_sync: bool
 ) -> ProxyStatus:
-    """How a connected proxy is. `since` is since when it is in sync, or not."""
-    state = state_of(connections, in_sync=in_sync, failed=failures > 0)
-    nacks = 0 if state is ProxyState.ONLINE else sum(len(connection.nacks) for connection in connections)
-    return ProxyStatus(proxy, state, since, connections[-1].node.version, nacks + failures)
+    """Return the status of a connected proxy. `since` is since when it is in sync, or not."""
+    state = state_of(connections, failures, in_sync=in_sync)
+    nacks = 0 if state.is_in_sync else sum(len(connection.nacks) for connection in connections)
+    return ProxyStatus(proxy, state, since, connections[-1].node.version, nacks + len(failures))
 
 
 def status_of_offline(proxy: str, last: ConnectionRecord | None) -> ProxyStatus:
@@ -57,7 +58,13 @@ def status_of_offline(proxy: str, last: ConnectionRecord | None) -> ProxyStatus:
     return ProxyStatus(proxy, ProxyState.OFFLINE, last.until, last.node.version)
 
 
-SEVERITY: Final = (ProxyState.ONLINE, ProxyState.OUT_OF_SYNC, ProxyState.REFUSED, ProxyState.FAILED)
+SEVERITY: Final = (
+    ProxyState.ONLINE,
+    ProxyState.OVER_LIMIT,
+    ProxyState.OUT_OF_SYNC,
+    ProxyState.REFUSED,
+    ProxyState.FAILED,
+)
 """The states of connected proxies, the worst last."""
 
 

@@ -57,6 +57,9 @@ class ChangeProgress:
     failed: tuple[str, ...] = ()
     """The proxies for which a part of it could not be made, by a fault of the control plane."""
 
+    limited: tuple[str, ...] = ()
+    """The proxies that are served without some part, because documents exceed a limit."""
+
     late: tuple[str, ...] = ()
     """Connected proxies that it does not count, as they were given it with all else, and that have not taken all yet.
 

@@ -30,6 +30,9 @@ class ChangeReach:
     failed: int = 0
     """For how many something could not be made, by a fault of ours."""
 
+    limited: int = 0
+    """The number of proxies for which a part is left out because documents exceed a limit."""
+
     answered_at: float | None = None
     """When the last of those took it who did; None: none did, or none had to."""
 
@@ -59,6 +62,7 @@ def summed(reach: ChangeReach, further: Iterable[ChangeReach]) -> ChangeReach:
         gone=sum(part.gone for part in reaches),
         refusals=sum(part.refusals for part in reaches),
         failed=sum(part.failed for part in reaches),
+        limited=sum(part.limited for part in reaches),
         answered_at=max(answers, default=None),
         refused=tuple(chain.from_iterable(part.refused for part in reaches)),
     )

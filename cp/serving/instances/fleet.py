@@ -257,7 +257,7 @@ class Fleet:
         """A proxy that is in sync with a process that is behind is out of sync."""
         if status.state not in SEVERITY and self.silent > 0:
             return ProxyState.UNKNOWN
-        is_behind = serving is not None and serving.is_behind and status.state is ProxyState.ONLINE
+        is_behind = serving is not None and serving.is_behind and status.state.is_in_sync
         return ProxyState.OUT_OF_SYNC if is_behind else status.state
 
     def _forget_gone(self) -> None:

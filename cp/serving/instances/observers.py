@@ -186,7 +186,7 @@ class SharedObserver:
             return progress
         presences = await self.presences(map(dataplane_key, progress.gone))
         states = {proxy: presences[dataplane_key(proxy)].state for proxy in progress.gone}
-        arrived = _of(states, ProxyState.ONLINE)
+        arrived = _of(states, ProxyState.ONLINE, ProxyState.OVER_LIMIT)
         return replace(
             progress,
             have=progress.have + len(arrived),
@@ -194,6 +194,7 @@ class SharedObserver:
             waiting=(*progress.waiting, *_of(states, ProxyState.OUT_OF_SYNC, ProxyState.UNKNOWN)),
             refusing=(*progress.refusing, *_of(states, ProxyState.REFUSED)),
             failed=(*progress.failed, *_of(states, ProxyState.FAILED)),
+            limited=(*progress.limited, *_of(states, ProxyState.OVER_LIMIT)),
             gone=_of(states, ProxyState.OFFLINE),
         )
 

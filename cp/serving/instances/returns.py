@@ -47,7 +47,7 @@ class ProxyReturns:
     """Of the proxies that were expected, by their ids: what is known of them now."""
 
     returned: tuple[str, ...] = ()
-    """Those that are connected, and have all that they should have."""
+    """Those that are connected, and have all that they are served."""
 
     awaited: tuple[str, ...] = ()
     unfit: tuple[str, ...] = ()
@@ -104,7 +104,7 @@ class ReturnWatch:
         presences = await self._proxies.presences([key for key in self._expected if world.get(key) is not None])
         returned, awaited, unfit = list[str](), list[str](), list[str]()
         async for key, seen in _by_turns(presences.items()):
-            if seen.state is ProxyState.ONLINE:
+            if seen.state.is_in_sync:
                 returned.append(proxy_id(key))
             elif seen.state.is_unfit:
                 unfit.append(proxy_id(key))

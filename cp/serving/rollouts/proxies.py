@@ -81,6 +81,8 @@ class RolloutProxies:
             return await self._refusal(refusing)
         if failed := [key.name for key, state in states.items() if state is ProxyState.FAILED]:
             return f"by a fault of the control plane, some part of it could not be made for {few(failed)}"
+        if limited := [key.name for key, state in states.items() if state is ProxyState.OVER_LIMIT]:
+            return f"over a limit, so that a part is left out for {few(limited)}"
         away = [key.name for key, state in states.items() if state is ProxyState.OFFLINE]
         gone = watch.gone(away, self._stopwatch(), absence)
         return f"disconnected: {few(gone)}" if gone else ""

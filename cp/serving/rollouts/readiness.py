@@ -19,7 +19,7 @@ class Readiness:
     ready: frozenset[str]
     awaited: tuple[str, ...]
     unfit: tuple[str, ...]
-    """Those that refuse something already, or for which something could not be made."""
+    """Proxies that refuse something already, or for which some part is not built."""
 
 
 def readiness(presences: Mapping[Key, Presence], now: float, alike_for: float) -> Readiness:

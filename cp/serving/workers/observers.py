@@ -200,6 +200,7 @@ def combined_progress(progress: Iterable[ChangeProgress]) -> ChangeProgress:
         waiting=tuple(sorted(waiting)),
         gone=tuple(sorted(gone)),
         failed=tuple(sorted(_union(worker.failed for worker in of_workers))),
+        limited=tuple(sorted(_union(worker.limited for worker in of_workers))),
         late=tuple(sorted(_union(worker.late for worker in of_workers))),
         nack_reports=tuple(report for worker in of_workers for report in worker.nack_reports),
         is_done=True,

@@ -7,7 +7,7 @@ import { session } from "./session";
 import { onNewReader, readerStore } from "./store";
 import { COLLATION } from "./text";
 
-export type State = "failed" | "refusing" | "behind" | "offline" | "unknown" | "online";
+export type State = "failed" | "refusing" | "limited" | "behind" | "offline" | "unknown" | "online";
 
 export interface FleetProxy {
   readonly mesh: string;
@@ -47,6 +47,11 @@ export const STATES: Readonly<Record<State, StateWords>> = {
     meaning: "a part of its configuration could not be made, by a fault of the control plane",
     status: "Failed",
   },
+  limited: {
+    word: "over limit",
+    meaning: "documents exceed a limit, and a part of its configuration is left out",
+    status: "Over limit",
+  },
   refusing: { word: "refusing", meaning: "it refuses a part of what it was sent", status: "Refused" },
   behind: {
     word: "behind",
@@ -59,7 +64,7 @@ export const STATES: Readonly<Record<State, StateWords>> = {
 };
 
 /** In the order in which they need somebody to look. */
-export const ORDER: readonly State[] = ["failed", "refusing", "behind", "unknown", "offline", "online"];
+export const ORDER: readonly State[] = ["failed", "refusing", "limited", "behind", "unknown", "offline", "online"];
 
 export const fleet = readerStore<Fleet>({ proxies: [], problem: null, isLoaded: false, silent: 0 });
 

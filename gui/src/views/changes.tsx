@@ -25,6 +25,7 @@ interface Reach {
   readonly gone: number;
   readonly refusals: number;
   readonly failed: number;
+  readonly limited: number;
   readonly refused: readonly string[];
   readonly complete: boolean;
 }
@@ -185,6 +186,7 @@ function reachOf(reach: Reach): string {
     [reach.waiting, "waiting"],
     [reach.gone, "gone"],
     [reach.failed, "failed"],
+    [reach.limited, "over a limit"],
   ];
   return [...parts, ...others.filter(([count]) => count > 0).map(([count, word]) => `${count} ${word}`)].join(", ");
 }

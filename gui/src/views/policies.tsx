@@ -177,6 +177,7 @@ interface AffectedPage {
 const STANDING: Readonly<Record<string, string>> = {
   "Out of sync": "in force once the proxy has it",
   Failed: "in force if it could be made",
+  "Over limit": "in force if it is in a part that is not left out",
   Offline: "in force once the proxy is back",
   Unknown: "in force if the proxy has it",
 };
