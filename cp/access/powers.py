@@ -19,6 +19,7 @@ from cp.resources.services import SOCKET
 class Harm(Enum):
     """The worst that a writer can do, worst first. The value completes "can …"."""
 
+    RULE = "do everything, as an administrator"
     RUN = "run code on the machines of proxies"
     TRUST = "become trusted, or act as others"
     OPEN = "remove access control"
@@ -28,7 +29,7 @@ class Harm(Enum):
     STOP = "stop calls"
 
 
-GRAVE: Final = frozenset({Harm.RUN, Harm.TRUST, Harm.OPEN, Harm.KEYS})
+GRAVE: Final = frozenset({Harm.RULE, Harm.RUN, Harm.TRUST, Harm.OPEN, Harm.KEYS})
 """The harms that no right includes unless it names something."""
 
 
@@ -164,6 +165,8 @@ _LIMITS: Final = "lets calls fail, wait, or repeat"
 _TLS_FILES: Final = "uses certificates and keys in files on the machines of proxies"
 
 POWERS: Final[tuple[Power, ...]] = (
+    Power("UserToken", Harm.RULE, "makes a token of an administrator", Grant.NAMED),
+    Power("GlobalSecret", Harm.RULE, "replaces the keys that sign tokens of people", Grant.NAMED),
     Power("MeshProxyPatch", _R, _ANY_FILTER, Grant.NAMED),
     Power("ProxyTemplate", _R, _ANY_FILTER, Grant.NAMED),
     Power("MeshAccessLog", _R, _APPENDS, Grant.NAMED, _file("spec.*[].default.backends[].file")),
@@ -179,8 +182,6 @@ POWERS: Final[tuple[Power, ...]] = (
     ),
     Power("MeshAccessLog", _T, _READS_VARIABLES, Grant.NAMED, _variables("spec.*[].default.backends[].*")),
     Power("Mesh", _T, _READS_VARIABLES, Grant.NAMED, _variables("logging.backends[]")),
-    Power("GlobalSecret", _T, "replaces the keys that sign tokens of people: becomes an administrator", Grant.NAMED),
-    Power("UserToken", _T, "makes a token of an administrator", Grant.NAMED),
     Power("ZoneToken", _T, "makes tokens for the proxies of zones", Grant.NAMED),
     Power(
         "Secret", _T, "replaces keys of the mesh: those that sign tokens and certificates of all proxies", Grant.NAMED

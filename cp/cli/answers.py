@@ -110,10 +110,13 @@ ANSWERS: Final[Mapping[Words, CommandAnswer]] = {
             "list",
             (
                 "each with `place`, `users`, `groups`, `may`, `meshes` and `kinds` (null: all), the `worst` that its "
-                "holders `can` do and by which `kind` (null: it writes nothing), the kinds that are `notCovered`, and "
-                "the right `toGrant` them"
+                "holders `can` do and by which `kind` (null: it writes nothing), the kinds that are `notCovered` "
+                "because it names none, those of them that earlier versions covered (`lost`), and the right `toGrant` "
+                "these"
             ),
         ),
+        ("administrators", "object", "the `users` and `groups` that may do everything"),
+        ("ofAdministratorsAlone", "list", "kinds that no right names and that a right has to name to be written"),
     ),
     ("lint",): _object(
         "all findings",

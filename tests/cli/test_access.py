@@ -8,6 +8,7 @@ from typing import Final
 
 import pytest
 
+from cp.access.powers import NAMED_KINDS, NAMED_PARTS
 from cp.access.rights_file import rights_of
 from cp.access.worth import worths
 from tests.api.conftest import ADMINS, KINDS
@@ -23,6 +24,8 @@ rights:
   - {groups: [edge], may: [write], kinds: [MeshGateway]}
   - {groups: [keys], may: [write], kinds: [MeshGateway, Secret]}
   - {groups: [readers], may: [read]}
+  - {users: [issuer], may: [write], kinds: [UserToken]}
+administrators: {users: [root]}
 """
 
 
@@ -42,8 +45,28 @@ def test_access_check_shows_the_worst_of_each_right(offline: Koguma, file: Path)
         "  The worst: run code on the machines of proxies (MeshAccessLog).",
         "  The worst: read, change and redirect calls (MeshGateway).",
         "  The worst: become trusted, or act as others (Secret).",
+        "  The worst: do everything, as an administrator (UserToken).",
     ]
     assert f"{file}:2: user ci, group team may read and write in shop: all kinds that need not be named" in shown.out
+
+
+def test_access_check_shows_administrators(offline: Koguma, file: Path) -> None:
+    lines = offline("access", "check", file).lines
+    data = json.loads(offline("access", "check", file, "-o", "json").out)
+
+    assert lines[0] == "administrators: user root may do everything, as an administrator"
+    assert data["administrators"] == {"users": ["root"], "groups": []}
+    assert {"GlobalSecret", "ZoneToken", "MeshTrust"} <= set(data["ofAdministratorsAlone"])
+    assert ", ".join(data["ofAdministratorsAlone"]) in lines[1]
+    file.write_text("rights: []\n")
+    assert "group mesh-system:admin may do everything" in offline("access", "check", file).lines[0]
+
+
+def test_access_check_shows_each_kind_to_be_named(offline: Koguma, file: Path) -> None:
+    right = json.loads(offline("access", "check", file, "-o", "json").out)["rights"][0]
+
+    assert set(right["notCovered"]) == NAMED_KINDS | NAMED_PARTS.keys()
+    assert "Secret" not in right["lost"]
 
 
 def test_access_check_prints_the_right_that_is_missing(offline: Koguma, file: Path) -> None:
@@ -57,7 +80,7 @@ def test_access_check_prints_the_right_that_is_missing(offline: Koguma, file: Pa
     file.write_text(f"rights:\n  {added}\n")
     assert offline("access", "check", file, "--strict").status == 0
     kept = rights_of(file.read_text(), "f", KINDS, ADMINS).rights
-    assert [worth.not_covered for worth in worths(kept)] == [()]
+    assert [worth.lost for worth in worths(kept)] == [()]
 
 
 def test_access_check_finds_the_file_in_the_settings(offline: Koguma, file: Path, tmp_path: Path) -> None:
