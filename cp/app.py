@@ -362,6 +362,7 @@ def _collaborators(  # noqa: PLR0913, PLR0917  # what the API is put together of
             keys=lambda world: KeyRing.of(world, token_keys),
             is_on=settings.authentication != "none",
             localhost_is_admin=settings.localhost_is_admin,
+            note_user=keeper.note_user,
         ),
         trusts_proxies=settings.proxy_authentication == "none",
         own_findings=lambda: (

@@ -66,6 +66,32 @@ def test_whoever_signs_elsewhere_makes_administrators(tmp_path: Path) -> None:
     assert told(tmp_path, PLATFORM, {}, OfflineKeys({("dataplane", "default"): {"1": public}})) != []
 
 
+def test_the_token_of_an_administrator_ends_the_finding(tmp_path: Path) -> None:
+    file = tmp_path / "access.yaml"
+    file.write_text("rights: []\n")
+    readers = "rights: [{users: [mesh-system:admin], may: [read]}]\n"
+
+    async def scene() -> None:
+        async with (
+            control_plane(settings(tmp_path, access_file=file)) as running,
+            httpx.AsyncClient(base_url=f"http://127.0.0.1:{running.http_port}") as local,
+        ):
+            wanted = {"name": "ann", "groups": ["platform"], "validFor": "1h"}
+            token = (await local.post("/tokens/user", json=wanted)).text
+            file.write_text(PLATFORM + readers)
+            assert running.reread is not None
+            running.reread()
+            assert CODE in (await local.get("/_lint")).text
+            shown = await local.get("/_lint", headers={"authorization": f"Bearer {token}"})
+            assert shown.status_code == httpx.codes.OK
+            assert CODE not in shown.text
+            file.write_text("administrators: {groups: [others]}\n" + readers)
+            running.reread()
+            assert CODE in (await local.get("/_lint")).text
+
+    played(scene)
+
+
 def test_it_is_told_at_the_start_by_ready_and_by_lint(tmp_path: Path) -> None:
     file = tmp_path / "access.yaml"
     file.write_text(PLATFORM + "rights: [{users: [mesh-system:admin], may: [read]}]\n")
@@ -75,7 +101,7 @@ def test_it_is_told_at_the_start_by_ready_and_by_lint(tmp_path: Path) -> None:
             async with control_plane(settings(tmp_path, access_file=file)) as running:
                 assert [line["reason"] for line in logs if line.get("code") == CODE]
                 async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{running.http_port}") as local:
-                    assert "nobody can become" in str((await local.get("/ready")).json()["warnings"])
+                    assert "no caller can become" in str((await local.get("/ready")).json()["warnings"])
                     assert CODE in (await local.get("/_lint")).text
 
                 file.write_text("rights: []\n")

@@ -19,10 +19,9 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from cp.api.body import LARGEST, MOST_VALUES
-from cp.api.work import OF_VALUES
 from cp.model.document import Document
 from cp.model.names import Key
+from cp.model.source import excess
 from cp.policies import discover, kinds
 from cp.resources.kinds import Kinds
 from cp.resources.parse import parse_written
@@ -89,7 +88,7 @@ def largest(shape: Shape, every_kind: Kinds) -> int:
 
 def is_accepted(data: Data, every_kind: Kinds) -> bool:
     text = json.dumps(data)
-    if len(text) > LARGEST or sum(map(text.count, OF_VALUES)) > MOST_VALUES:
+    if excess(text):
         return False
     return not parse_written(_document(data), every_kind).violations
 

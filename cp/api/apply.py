@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cp.api.attempts import attempted
-from cp.api.body import decoded, must_be_few, place_of, text_of
+from cp.api.body import decoded, must_be_small, place_of, text_of
 from cp.api.caller import caller_of, logged_names
 from cp.api.closed_meshes import closed_by_write
 from cp.api.collaborators import Collaborators
@@ -70,7 +70,7 @@ class ApplySource(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def reading(self) -> FileReading:
-        must_be_few(self.text)
+        must_be_small(self.text, self.place or "resources")
         place = place_of(self.place)
         return read_documents(self.text, place.file, first_line=place.line)
 

@@ -41,6 +41,8 @@ class AccessControl:
     tries: FailedTries = field(default_factory=FailedTries)
     clock: Callable[[], float] = time.time
     stopwatch: Callable[[], float] = time.monotonic
+    note_user: Callable[[User, float], None] = lambda _user, _expires: None
+    """Called with the user of each good token, and when that expires."""
 
     def note_bad_token(self, host: str, token: str) -> None:
         """Raises `ApiError` where too many tokens from the same place were bad. A good one is always heard: what costs
@@ -97,7 +99,9 @@ class Authentication:
         except TokenRefused as refused:
             of_proxy = _claims_of_proxy(token, keys, now, refused)
             return ApiCaller(User(f"proxy {of_proxy.mesh}.{of_proxy.name or '*'}"), address, rights, of_proxy)
-        return ApiCaller(User(of_user.name, tuple(dict.fromkeys((*of_user.groups, AUTHENTICATED)))), address, rights)
+        user = User(of_user.name, tuple(dict.fromkeys((*of_user.groups, AUTHENTICATED))))
+        self._access.note_user(user, of_user.expires)
+        return ApiCaller(user, address, rights)
 
 
 def _claims_of_proxy(token: str, keys: KeyRing, now: float, as_user: TokenRefused) -> DataplaneClaims:

@@ -15,11 +15,21 @@ from starlette.requests import Request
 from cp.api.errors import TOO_LARGE, ApiError, bad_request, invalid
 from cp.api.guard import JSON, content_type
 from cp.api.numbers import natural
-from cp.api.work import OF_VALUES, WorkQueue, encoded, is_small_text
+from cp.api.work import WorkQueue, encoded, is_small_text
 from cp.model.checkpoint import pass_checkpoint
 from cp.model.document import Document, Source
 from cp.model.lines import Lines
-from cp.model.source import FileReading, creation_time, field_beside_kind, key_of, misplaced, read_documents, universal
+from cp.model.source import (
+    LARGEST,
+    FileReading,
+    creation_time,
+    excess,
+    field_beside_kind,
+    key_of,
+    misplaced,
+    read_documents,
+    universal,
+)
 from cp.model.yaml import MAX_DEPTH, MAX_DIGITS, MAX_KEY, TOO_DEEP, height, key_too_long
 
 T = TypeVar("T")
@@ -31,6 +41,7 @@ _TITLE: Final = "Could not process a resource"
 _SHOWN: Final = 30
 _SETTING: Final = "send each resource by itself, or raise KOGUMA_BODY_LIMIT"
 _LESS: Final = "send less: this request has that at the most, whatever KOGUMA_BODY_LIMIT is"
+_DIVIDE: Final = "divide it, and send each resource by itself"
 _LAST_LINE: Final = 2**31
 """No file has more. What stands below is counted from there, and told to other processes as a number of 64 bits."""
 
@@ -44,13 +55,6 @@ class BodyOrigin:
 
     file: str = ""
     line: int = 1
-
-
-MOST_VALUES: Final = 100_000
-"""In one resource, and in all that is only checked. Reading so many takes some seconds."""
-
-LARGEST: Final = 4 * 1024 * 1024
-"""Bytes of one resource, whatever the limit of bodies is. What reads them in one go keeps all other threads waiting."""
 
 
 async def text_of(request: Request, setting: int, most: int = sys.maxsize) -> str:
@@ -102,15 +106,14 @@ async def document_of(request: Request, work: WorkQueue, limit: int, most: int =
     return reading.documents[0]
 
 
-def must_be_few(text: str) -> None:
-    """Refuse what would take too long to read, before it is read: by the signs that each value comes with."""
-    count = sum(map(text.count, OF_VALUES))
-    if count > MOST_VALUES:
-        raise bad_request("", f"the body has about {count} values: {MOST_VALUES} are the most", title=_TITLE)
+def must_be_small(text: str, field: str = "") -> None:
+    """Raise `ApiError` if a document would take too long to read, before it is read."""
+    if reason := excess(text):
+        raise bad_request(field, f"the {'resource' if field else 'body'} {reason}", _DIVIDE, _TITLE)
 
 
 def _reading(text: str, kind: str, place: BodyOrigin) -> FileReading:
-    must_be_few(text)
+    must_be_small(text)
     if kind in JSON:
         return _from_json(text, place)
     return read_documents(text, place.file, first_line=place.line)

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from cp.api.attempts import ATTEMPTS, attempted
-from cp.api.body import LARGEST, document_of
+from cp.api.body import document_of
 from cp.api.caller import caller_of, logged_names
 from cp.api.closed_meshes import closed_by_write
 from cp.api.collaborators import Collaborators
@@ -45,6 +45,7 @@ from cp.model.checkpoint import Checkpoint, checked
 from cp.model.document import Document
 from cp.model.names import Key
 from cp.model.secret_names import is_trust_record
+from cp.model.source import LARGEST
 from cp.model.violation import Finding, Violation
 from cp.resources.engine import with_engine
 from cp.resources.parse import ParsedDocument, parse

@@ -32,6 +32,7 @@ from cp.api.fair_turns import FairTurns
 from cp.api.shares import LOCAL, share_of
 from cp.api.work_budget import TooMuchMemory, WorkBudget, budgeted
 from cp.model.checkpoint import Allowance, Checkpoint, Stopped, TooLarge, checkpoint_set, never_stopped
+from cp.model.source import OF_VALUES
 from cp.precedence import Precedence, yielding
 from cp.store.feed import tell
 
@@ -46,9 +47,6 @@ _FEW: Final = 100
 
 _SMALL: Final = 4096
 """Characters of a document that is small."""
-
-OF_VALUES: Final = ",[{\n"
-"""Signs with one of which each value of a text comes, but the first."""
 
 LARGEST_ANSWER: Final = 64 * 1024 * 1024
 """Bytes of an answer, which is in memory as a whole before it is sent."""

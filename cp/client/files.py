@@ -7,6 +7,7 @@ import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -14,9 +15,10 @@ from cp.client.problem import Problem
 from cp.insight.report import ValidationReport, examine
 from cp.model.document import Document
 from cp.model.names import Key
-from cp.model.source import FileReading, read_documents
-from cp.model.violation import Finding, Severity
+from cp.model.source import FileReading, excess, read_documents
+from cp.model.violation import Finding, Severity, Violation
 from cp.resources.kinds import Kinds
+from cp.resources.parse import INVALID, finding
 from cp.store.tree import survey
 
 STANDARD_INPUT: Final = "-"
@@ -63,8 +65,15 @@ def file_documents(files: Iterable[FileText], kinds: Kinds) -> tuple[list[FileDo
     documents = [document for file, reading in file_readings for document in _cut(file, reading)]
     report = examine((reading for _, reading in file_readings), kinds)
     texts = {file.file: file.text for file, _ in file_readings}
-    findings = tuple(_with_variable(finding, texts.get(finding.file, "")) for finding in report.findings)
+    all_findings = (*report.findings, *chain.from_iterable(map(_too_large, documents)))
+    findings = tuple(_with_variable(finding, texts.get(finding.file, "")) for finding in all_findings)
     return documents, replace(report, findings=findings)
+
+
+def _too_large(document: FileDocument) -> Iterator[Finding]:
+    """Yield a finding if no control plane takes a document of this size."""
+    if reason := excess(document.text):
+        yield finding(document.document, INVALID, Severity.ERROR, Violation("", reason, "divide it"))
 
 
 def _with_variable(finding: Finding, text: str) -> Finding:

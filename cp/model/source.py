@@ -45,6 +45,23 @@ _WITH_SNIS: Final = frozenset({"MeshExternalService", "MeshMultiZoneService", "M
 
 ROLE_LABEL: Final = "kuma.io/policy-role"
 
+OF_VALUES: Final = ",[{\n"
+"""Signs with one of which each value of a text comes, but the first."""
+
+MOST_VALUES: Final = 100_000
+"""The most values of one document that is written, about. Reading so many takes some seconds."""
+
+LARGEST: Final = 4 * 1024 * 1024
+"""The most bytes of one document that is written. Reading them in one go keeps all other threads waiting."""
+
+
+def excess(text: str) -> str:
+    """Return why the text of a document is too large to be written; empty if it is not. It reads no document."""
+    if len(text) > LARGEST or len(text.encode(errors="surrogatepass")) > LARGEST:
+        return f"is larger than {LARGEST >> 20} MiB"
+    count = sum(map(text.count, OF_VALUES))
+    return f"has about {count} values: {MOST_VALUES} are the most" if count > MOST_VALUES else ""
+
 
 @dataclass(frozen=True, slots=True)
 class FileReading:

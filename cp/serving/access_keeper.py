@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
+import time
 from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Final
 import structlog
 
 from cp.access.keys import OfflineKeys
-from cp.access.rights import AccessLists, Rights, Subjects, default_rights
+from cp.access.rights import AccessLists, Rights, Subjects, User, default_rights
 from cp.access.rights_file import CODE, BadAccessFile, rights_of
 from cp.access.worth import unnamed, worths
 from cp.files import ordinary_file
@@ -42,6 +43,9 @@ class AccessKeeper:
         self._faults: tuple[Finding, ...] = ()
         """What is wrong with the file since the rights were read."""
 
+        self._administrator: tuple[User, float] | None = None
+        """An administrator who has shown a token, and when that expires."""
+
         if self._file is not None:
             self._stamp = _stamp(self._file)
             self.rights = self._read(self._file)
@@ -56,10 +60,23 @@ class AccessKeeper:
         for finding in (*self._lockouts(), *unnamed(self.rights)):
             log.warning("setting", code=finding.code, reason=str(finding))
         for worth in worths(self.rights.rights):
-            if worth.not_covered and not self.rights.tolerates_unnamed:
-                log.info("access.unnamed", right=worth.right.place, not_covered=worth.not_covered, add=worth.to_grant)
+            if worth.lost and not self.rights.tolerates_unnamed:
+                log.info("access.unnamed", right=worth.right.place, not_covered=worth.lost, add=worth.to_grant)
+
+    def note_user(self, user: User, expires: float) -> None:
+        """Remember an administrator who has shown a token that is good until a moment."""
+        if self.rights.is_administrator(user):
+            self._administrator = (user, expires)
+
+    def _has_seen_administrator(self) -> bool:
+        if self._administrator is None:
+            return False
+        user, expires = self._administrator
+        return self.rights.is_administrator(user) and time.time() < expires
 
     def _lockouts(self) -> tuple[Finding, ...]:
+        if self._has_seen_administrator():
+            return ()
         return tuple(lockouts(self._settings, self.rights, self._keys))
 
     async def keep(self) -> None:

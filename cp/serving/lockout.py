@@ -17,12 +17,16 @@ CODE: Final = "nobody-administers"
 
 
 def lockouts(settings: Settings, rights: Rights, keys: OfflineKeys) -> Iterator[Finding]:
-    """That nobody is an administrator but by a token of before; nothing where somebody can be."""
+    """Yield a finding if only a token from before, of which nothing is known, can make a caller an administrator."""
     if settings.authentication == "none" or _signed_elsewhere(keys) or _lets_in(settings, rights):
         return
-    hint = f"let the group `{ADMIN}` administrate, or make tokens of users (`kinds: [{USER_TOKEN}]`)"
+    hint = (
+        f"send a request with a token of an administrator that you have, such as `koguma get meshes`; or let the group "
+        f"`{ADMIN}` administrate, or make tokens of users (`kinds: [{USER_TOKEN}]`)"
+    )
     message = (
-        f"nobody can become an administrator: {_administrators(rights.administrators)}, and {_local_want(settings)}"
+        f"no caller can become an administrator without a token that exists already, and none was shown since this "
+        f"control plane started: {_administrators(rights.administrators)}, and {_local_want(settings)}"
     )
     file = "" if settings.access_file is None else str(settings.access_file)
     yield Finding(CODE, Severity.WARNING, None, message, hint=hint, file=file)

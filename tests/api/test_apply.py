@@ -51,6 +51,21 @@ def test_what_is_written_together_is_one_revision(api: Api) -> None:
     assert api.get("/meshes/shop/meshtimeouts/three").status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [(f"# {'x' * 5_000_000}", "is larger than 4 MiB"), ("# " + "," * 200_000, "values: 100000 are the most")],
+)
+def test_a_resource_is_limited_as_alone(api: Api, more: str, reason: str) -> None:
+    text = yaml.safe_dump(timeout("one")) + more
+
+    together = apply(api, timeout("two"), text, place="mesh.yaml:3")
+    alone = api.put_yaml("/meshes/default/meshtimeouts/one", text)
+
+    assert (together.status_code, alone.status_code) in {(400, 413), (400, 400)}
+    assert reason in together.json()["detail"]
+    assert "mesh.yaml:3: the resource" in together.json()["detail"]
+
+
 def test_what_is_there_as_it_is_stays_and_makes_no_revision(api: Api) -> None:
     apply(api, timeout("one"), timeout("two"))
 

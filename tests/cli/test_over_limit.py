@@ -38,7 +38,7 @@ def connected(running: RunningControlPlane) -> Iterator[None]:
     """For as long as the block lasts, web-1 is connected and accepts what it is sent."""
     requests: SimpleQueue[bytes | None] = SimpleQueue()
 
-    def say(type_url: str, **fields: str) -> None:
+    def say(type_url: str, **fields: Any) -> None:
         requests.put(DiscoveryRequest(node=Node(id="default.web-1"), type_url=type_url, **fields).SerializeToString())
 
     def answer(responses: Iterable[bytes]) -> None:

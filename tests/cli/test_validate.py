@@ -120,9 +120,23 @@ def test_what_makes_no_sense_is_told(offline: Koguma, file: Path, text: str, mes
 
 
 def test_ten_megabytes_are_read(offline: Koguma, file: Path) -> None:
-    file.write_text(TIMEOUT_YAML + "# " + "x" * 10_000_000)
+    others = (TIMEOUT_YAML.replace("name: slow", f"name: slow-{number}") for number in range(3))
+    file.write_text("\n---\n".join(f"{text}# {'x' * 4_000_000}" for text in others))
 
     assert offline("validate", "-f", file).status == 0
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [(f"# {'x' * 5_000_000}", "is larger than 4 MiB"), ("# " + "," * 200_000, "values: 100000 are the most")],
+)
+def test_a_document_that_no_write_accepts_is_invalid(offline: Koguma, file: Path, more: str, reason: str) -> None:
+    file.write_text(TIMEOUT_YAML + more)
+
+    validated = offline("validate", "-f", file)
+
+    assert validated.status == 1
+    assert reason in validated.out + validated.err
 
 
 def test_a_file_that_is_too_large_is_told(offline: Koguma, file: Path) -> None:

@@ -97,7 +97,8 @@ CATALOGUE: Final[Mapping[str, FindingCode]] = MappingProxyType(
             "a right covers writes that it should name, as the control plane is set to tolerate that for an upgrade",
         ),
         "nobody-administers": FindingCode(
-            _WARNING, "the rights to the HTTP API make nobody an administrator who does not have a token already"
+            _WARNING,
+            "an administrator needs a token that was made before, and none was shown since the control plane started",
         ),
         "unreadable-secret": FindingCode(
             _ERROR, "an encrypted document cannot be decrypted, and what was last good stays in force"
