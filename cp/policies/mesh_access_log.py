@@ -54,7 +54,7 @@ from cp.model.envelope import sealed
 from cp.model.violation import Violation, at
 from cp.policies import ClientRule, Policy, in_spec
 from cp.resources import deprecated
-from cp.resources.checks import absent, file_path, must_be_set
+from cp.resources.checks import absent, file_path, must_be_set, port_in_text
 from cp.resources.complete import completed
 from cp.resources.kinds import DocumentMeta, Kind, PolicyShape
 from cp.resources.matches import client_match
@@ -199,6 +199,7 @@ def _tcp(tcp: TcpBackend | None) -> Iterator[Violation]:
     if tcp is None:
         yield absent("", "must be set for the type Tcp", "give it an `address`")
         return
+    yield from port_in_text("address", tcp.address)
     if not is_collector_address(tcp.address):
         hint = "write for example `logs.internal:5000`"
         yield Violation("address", f"`{tcp.address}` is not a host with a port" if tcp.address else "must be set", hint)

@@ -40,7 +40,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 from envoy.config.trace.v3.zipkin_pb2 import ZipkinConfig
 
-from cp.model.violation import Violation, at
+from cp.model.violation import Violation, ViolationSort, at
 from cp.policies import Policy, in_spec
 from cp.resources import deprecated
 from cp.resources.checks import absent, incomplete, must_be_set, percentage
@@ -122,6 +122,7 @@ SCHEMA_DEFAULTS: Final = {
 _LAST_PORT: Final = 65535
 _PORTS: Final = {"http": 80, "https": 443}
 _JSON: Final = ZipkinConfig.HTTP_JSON
+_ZIPKIN_HINT: Final = "write for example `http://zipkin:9411/api/v2/spans`"
 _HEADER: Final = re.compile(r"[!-~]+")
 
 
@@ -162,7 +163,10 @@ def _zipkin(zipkin: Zipkin | None) -> Iterator[Violation]:
         return
     yield from must_be_set("url", zipkin.url)
     if zipkin.url and not is_collector_address(zipkin.url):
-        yield Violation("url", f"`{zipkin.url}` is not a URL", "write for example `http://zipkin:9411/api/v2/spans`")
+        yield Violation("url", f"`{zipkin.url}` is not a URL", _ZIPKIN_HINT)
+    elif zipkin.url and _zipkin_port(_zipkin_url(zipkin.url)) == 0:
+        sort = ViolationSort.WRITE
+        yield Violation("url", f"`{zipkin.url}` has no port that there can be", _ZIPKIN_HINT, sort=sort)
 
 
 def _datadog(datadog: Datadog | None) -> Iterator[Violation]:
@@ -250,18 +254,28 @@ def _provider(conf: Conf, draft: ListenerDraft) -> Tracing.Http | None:
 
 
 def _zipkin_provider(zipkin: Zipkin, draft: ListenerDraft) -> Tracing.Http | None:
-    url = Url.parse(zipkin.url if "://" in zipkin.url else f"http://{zipkin.url}")
-    if url is None:
+    url = _zipkin_url(zipkin.url)
+    port = _zipkin_port(url)
+    if url is None or port == 0:
         return None
     tls = url.scheme == "https"
-    port = url.port if url.port is not None else _PORTS.get(url.scheme, 0)
-    if not 0 < port <= _LAST_PORT:
-        return None
     config = tracing.zipkin(Collector(url.host.strip("[]"), port), url.path_and_query or "/", draft, tls=tls)
     config.collector_endpoint_version = ZipkinConfig.HTTP_PROTO if zipkin.api_version == "httpProto" else _JSON
     config.trace_id_128bit = bool(zipkin.trace_id_128bit)
     config.shared_span_context.value = zipkin.shared_span_context is not False
     return tracing.provider("envoy.tracers.zipkin", config)
+
+
+def _zipkin_url(text: str) -> Url | None:
+    return Url.parse(text if "://" in text else f"http://{text}")
+
+
+def _zipkin_port(url: Url | None) -> int:
+    """Return the port of a collector; 0 if there is none that there can be."""
+    if url is None:
+        return 0
+    port = url.port if url.port is not None else _PORTS.get(url.scheme, 0)
+    return port if port <= _LAST_PORT else 0
 
 
 def _part(service: str, draft: ListenerDraft) -> str:

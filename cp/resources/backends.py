@@ -8,7 +8,7 @@ from typing import Final
 from cp.model.numbers import LARGEST
 from cp.model.target import BackendRef
 from cp.model.violation import Violation, at
-from cp.resources.checks import absent
+from cp.resources.checks import absent, usable_port
 from cp.resources.targets import SERVICES, target
 
 BACKENDS: Final = (*SERVICES, "MeshServiceSubset")
@@ -30,5 +30,6 @@ def _backend_ref(backend: BackendRef) -> Iterator[Violation]:
     yield from target(backend, BACKENDS)
     if backend.kind in _NEED_PORT and backend.port is None:
         yield absent("port", f"must be set with the kind {backend.kind}", "the number of one of its `ports`")
+    yield from usable_port("port", backend.port)
     if backend.weight is not None and backend.weight < 0:
         yield Violation("weight", f"must not be negative, not `{backend.weight}`", "0 sends nothing there")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from decimal import Decimal, InvalidOperation
 from typing import Final
 
@@ -100,6 +101,27 @@ def within(path: str, value: int | None, least: int, most: int) -> Iterator[Viol
 
 def port(path: str, value: int | None) -> Iterator[Violation]:
     return within(path, value, 1, _LAST_PORT)
+
+
+def usable_port(path: str, value: int | None) -> Iterator[Violation]:
+    """Yield a fault for a port that there cannot be. A stored document with it stays in use (`ViolationSort.WRITE`)."""
+    return (replace(fault, sort=ViolationSort.WRITE) for fault in port(path, value))
+
+
+def port_in_text(path: str, text: str) -> Iterator[Violation]:
+    """Yield the same for the port at the end of the host in a text such as `collector:4317` or a URL, if it has one."""
+    host = _PATH_OF_URL.split(text.partition("://")[2] or text, maxsplit=1)[0]
+    match = _PORT_OF_HOST.search(host)
+    digits = "" if match is None else match[1]
+    if digits and (len(digits) >= _LONGEST_PORT or not 0 < int(digits) <= _LAST_PORT):
+        message = f"the port must be 1 to {_LAST_PORT}, not `{digits[:_LONGEST_PORT]}`"
+        yield Violation(path, message, sort=ViolationSort.WRITE)
+
+
+_PATH_OF_URL: Final = re.compile(r"[/?#]")
+_PORT_OF_HOST: Final = re.compile(r":([0-9]+)$", re.ASCII)
+_LONGEST_PORT: Final = 6
+"""Digits of a port that are shown, one more than a port has."""
 
 
 def number(value: float | str) -> Decimal | None:

@@ -11,7 +11,7 @@ from cp.model.hosts import is_ip
 from cp.model.numbers import Integer, Natural, PortOrNone
 from cp.model.paths import entry
 from cp.model.violation import Violation, at
-from cp.resources.checks import above_zero, absent, address, is_domain, must_be_set, one_of, port, repeated
+from cp.resources.checks import above_zero, absent, address, is_domain, must_be_set, one_of, port, repeated, usable_port
 from cp.resources.client import client_label
 from cp.resources.kinds import DocumentMeta, Kind
 from cp.resources.mesh import prometheus
@@ -223,6 +223,7 @@ def _networking(net: DataplaneNetworking) -> Iterator[Violation]:
 def _admin(net: DataplaneNetworking) -> Iterator[Violation]:
     if net.admin is None:
         return
+    yield from usable_port("admin.port", net.admin.port or None)  # 0 is none
     inbound = [place for inbound_spec in net.inbound or () for place in _listens(inbound_spec, net.address)]
     outbound = [(outbound_spec.address or _LOOPBACK, outbound_spec.port) for outbound_spec in net.outbound or ()]
     for name, taken in (("inbound", inbound), ("outbound", outbound)):

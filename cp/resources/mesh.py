@@ -13,7 +13,17 @@ import msgspec
 from cp.model.duration import Duration
 from cp.model.numbers import Integer
 from cp.model.violation import Violation, at
-from cp.resources.checks import absent, address, host_and_port, must_be_set, one_of, regex, repeated
+from cp.resources.checks import (
+    absent,
+    address,
+    host_and_port,
+    must_be_set,
+    one_of,
+    port_in_text,
+    regex,
+    repeated,
+    usable_port,
+)
 from cp.resources.deprecated import dns_name
 from cp.resources.engine import DEFAULT_ENGINE, FIELD, Engine, engine_of
 from cp.resources.kinds import DocumentMeta, Kind
@@ -292,6 +302,7 @@ def _zipkin_conf(conf: dict[str, Any]) -> Iterator[Violation]:
         yield from one_of("apiVersion", conf["apiVersion"], ("httpJsonV1", "httpJson", "httpProto"))
     url = conf.get("url")
     yield from must_be_set("url", url)
+    yield from port_in_text("url", str(url or ""))
     if url and re.fullmatch(r"[a-zA-Z][a-zA-Z0-9+.-]*:(//)?[^/?#\s]*:[0-9]+([/?#]\S*)?", str(url)) is None:
         yield Violation(
             "url", f"`{url}` is not a URL with a port", "write for example `http://zipkin:9411/api/v2/spans`"
@@ -346,11 +357,18 @@ def prometheus(conf: dict[str, Any]) -> Iterator[Violation]:
         mode = decoded.tls.mode or "activeMTLSBackend"
         if mode != ("disabled" if decoded.skip_mtls else "activeMTLSBackend"):
             yield Violation("conf", "`skipMTLS` and `tls` say different things", "remove `skipMTLS`, the older of them")
+    for path, number in _metric_ports(decoded):
+        yield from usable_port(path, number or None)  # 0 is none, as with Kuma
     if decoded.envoy is not None:
         yield from at("conf.envoy", regex("filterRegex", decoded.envoy.filter_regex))
     names = [aggregate.name for aggregate in decoded.aggregate or ()]
     for index in repeated(names):
         yield Violation(f"conf.aggregate[{index}].name", f"an entry before this one has the name `{names[index]}`")
+
+
+def _metric_ports(conf: MeshPrometheus) -> Iterator[tuple[str, int | None]]:
+    yield "conf.port", conf.port
+    yield from ((f"conf.aggregate[{index}].port", entry.port) for index, entry in enumerate(conf.aggregate or ()))
 
 
 _LOGGING: Final[dict[str, ConfCheck]] = {"tcp": _tcp, "file": _file}

@@ -22,6 +22,7 @@ from cp.resources.checks import (
     one_of,
     port,
     repeated,
+    usable_port,
     within,
 )
 from cp.resources.complete import completed
@@ -214,6 +215,8 @@ def mesh_service(service: MeshService, meta: DocumentMeta) -> Iterator[Violation
 def _ports(ports: list[ServicePort]) -> Iterator[Violation]:
     for index, service_port in enumerate(ports):
         yield from port(f"ports[{index}].port", service_port.port)
+        if isinstance(service_port.target_port, int):
+            yield from usable_port(f"ports[{index}].targetPort", service_port.target_port)
         if service_port.name == "":
             yield Violation(f"ports[{index}].name", "must not be empty", "leave it out: the number is the name then")
     for index in repeated(service_port.port for service_port in ports):

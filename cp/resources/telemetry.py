@@ -10,7 +10,7 @@ from typing import Final
 from cp.model.hosts import is_ip
 from cp.model.source import NAME_LABEL
 from cp.model.violation import Violation
-from cp.resources.checks import absent, host_and_port, is_domain, one_of
+from cp.resources.checks import absent, host_and_port, is_domain, one_of, port_in_text
 from cp.resources.schema import Schema, SensitiveText
 
 BACKEND: Final = "MeshOpenTelemetryBackend"
@@ -46,8 +46,9 @@ def collector(otel: OpenTelemetryConf | None, *, needs_port: bool = False) -> It
     elif any(character in endpoint for character in "/?#"):
         bare = endpoint.split("://")[-1].split("/")[0]
         yield Violation("endpoint", f"must be a host with a port, not `{endpoint}`", f"write `{bare}`")
-    elif needs_port:
-        yield from host_and_port("endpoint", endpoint)
+    else:
+        yield from host_and_port("endpoint", endpoint) if needs_port else ()
+        yield from port_in_text("endpoint", endpoint)
 
 
 def _reference(backend_ref: BackendResourceRef) -> Iterator[Violation]:

@@ -35,6 +35,7 @@ from cp.resources.checks import (
     printable,
     regex_of_route,
     repeated,
+    usable_port,
 )
 from cp.resources.headers import HOST, HeaderChanges, header_changes, header_match, header_name
 from cp.resources.kinds import DocumentMeta
@@ -242,3 +243,4 @@ def _prefix_rewrites(route_filter: Filter, matches: list[HttpRouteMatch]) -> Ite
 def _mirror(mirror: RequestMirror) -> Iterator[Violation]:
     yield from percentage("percentage", mirror.percentage)
     yield from at("backendRef", target(mirror.backend_ref, MIRRORS))
+    yield from at("backendRef", usable_port("port", mirror.backend_ref.port))
