@@ -26,6 +26,7 @@ from cp.api.envoy_diff import NoConfigDump, compared_with_envoy
 from cp.api.errors import CONFLICT, TOO_LARGE, UNAVAILABLE, ApiError, bad_request
 from cp.api.lasting import LastingAnswers
 from cp.api.near import not_found
+from cp.api.parameters import choice
 from cp.api.work import InPieces, encoded
 from cp.model.checkpoint import Checkpoint
 from cp.model.duration import Duration
@@ -63,6 +64,7 @@ _MOST_VALUES: Final = 4_000_000
 """Signs with which values begin: of an answer with nothing but empty lists each takes thirty times its length."""
 
 _SUBJECTS: Final = 64
+_FORMATS: Final = ("text", "json")
 _OF_VALUES: Final = (b",", b"[", b"{")
 _PER_HALF_MINUTE: Final = {"retry-after": "30"}
 _AGENT: Final = (
@@ -159,6 +161,7 @@ class EnvoyHandler:
         subject = request.path_params["subject"]
         if subject not in set(EnvoySubject):
             raise not_found("question to an Envoy", subject, list(EnvoySubject))
+        choice(request, "format", _FORMATS)
         question = _question(EnvoySubject(subject), request.query_params)
         answer = await self._answer(request, question)
         return InPieces(answer.content, media_type="application/json")
@@ -170,7 +173,7 @@ class EnvoyHandler:
 
     async def page(self, subject: EnvoySubject, request: Request) -> Response:
         """Stats or clusters as Kuma answers them: text, unless somebody asks for JSON."""
-        as_text = request.query_params.get("format") != "json"
+        as_text = choice(request, "format", _FORMATS) != "json"
         question = replace(_question(subject, request.query_params), as_text=as_text)
         content = (await self._answer(request, question)).content
         if not as_text:

@@ -16,6 +16,7 @@ from starlette.responses import Response
 from cp.api.caller import ApiCaller, caller_of
 from cp.api.collaborators import Collaborators
 from cp.api.near import not_found
+from cp.api.parameters import is_asked
 from cp.api.past import named
 from cp.api.payload import payload
 from cp.api.revisions import contents_at, without_contents
@@ -58,7 +59,7 @@ class ExportHandler:
 
     async def __call__(self, request: Request) -> Response:
         caller, mesh = caller_of(request), request.query_params.get("mesh", "")
-        reveals = request.query_params.get("reveal") == "true"
+        reveals = is_asked(request, "reveal")
         if reveals:
             caller.must_be_administrator("export what is secret")
         contents = await contents_at(request, self._api)

@@ -15,6 +15,7 @@ from cp.api.graph_traffic import Requests, TrafficSample, sampled
 from cp.api.grpc_clients import certified_clients
 from cp.api.kept_work import KeptWork
 from cp.api.near import must_have_mesh
+from cp.api.parameters import is_asked
 from cp.api.rollouts import rollout_sentences
 from cp.insight.graph import CallerGroup, GraphCall, GraphMaker, GraphPoint, GraphRoute, GraphService, MeshGraph
 from cp.model.checkpoint import Checkpoint, checked
@@ -55,6 +56,7 @@ class GraphHandler:
 
     async def __call__(self, request: Request) -> Response:
         """`?traffic=true` asks some Envoys what they have counted."""
+        is_traffic_asked = is_asked(request, "traffic")
         world, mesh = await self._api.state.current(), request.path_params["mesh"]
         must_have_mesh(world, mesh)
         work = self._api.works.graphs
@@ -67,7 +69,7 @@ class GraphHandler:
         graph = await work.do(request, lambda checkpoint: self._graph(world, mesh, certified, checkpoint))
         self._kept.keep_for_a_while()
         traffic = _NOT_ASKED
-        if request.query_params.get("traffic") == "true":
+        if is_traffic_asked:
             traffic = await work.wait(request, lambda: sampled(self._api.envoys, graph, states))
         head = {"mesh": mesh, "revision": world.revision, **_rollout(world, mesh), **_sample(traffic)}
         return await work.json(request, lambda checkpoint: head | graph_data(graph, states, checkpoint, traffic))

@@ -13,6 +13,7 @@ from cp.access.rights import CONTROL_PLANE
 from cp.api.caller import ApiCaller, caller_of
 from cp.api.collaborators import Collaborators
 from cp.api.errors import UNAVAILABLE
+from cp.api.parameters import choice
 from cp.insight.lint import CATALOGUE
 from cp.resources.kinds import Kind, PolicyShape
 
@@ -27,6 +28,9 @@ It stands where SemVer has what does not count in the order of versions, so that
 """
 
 OK: Final = 200
+_LEVELS: Final = ("follows", "writes", "delivers")
+"""The levels of readiness that a request can ask for, beyond serving proxies."""
+
 _MOST_LATE_NAMED: Final = 5
 _REFUSES: Final = "The store takes no writes"
 
@@ -81,17 +85,18 @@ class InfoHandler:
         it has read, so it stays ready, unless `level=follows` or `level=writes` is asked for. A mesh that waits for a
         change leaves it ready too, for the other meshes and for whoever repairs that one (record 0095).
         """
+        level = choice(request, "level", _LEVELS if self._api.preflight is None else (*_LEVELS, "preflight"))
         caller, outage, refusal = caller_of(request), self._api.store.outage, self._api.store.refusal
         state = self._api.state
         if not state.is_ready or state.is_stuck:
             status = "stopping" if state.is_stopping else "stuck" if state.is_stuck else "reading the store"
             return JSONResponse({"status": status}, UNAVAILABLE)
         warnings = self._warnings(caller, outage, refusal)
-        levels = {"follows": self._api.follows, "writes": not (outage or refusal), "delivers": not state.late_meshes}
+        reached = (self._api.follows, not (outage or refusal), not state.late_meshes)
+        levels = dict(zip(_LEVELS, reached, strict=True))
         levels |= {} if self._api.preflight is None else {"preflight": not self._api.preflight.unavailable}
         body = {"status": "ready", **levels, **({"warnings": warnings} if warnings else {})}
-        reached = levels.get(request.query_params.get("level", ""), True)
-        return JSONResponse(body, OK if reached else UNAVAILABLE)
+        return JSONResponse(body, OK if levels.get(level, True) else UNAVAILABLE)
 
     def _warnings(self, caller: ApiCaller, outage: str, refusal: str) -> list[str]:
         """What is wrong with the control plane itself; in full only for those who may see its settings."""

@@ -14,6 +14,7 @@ from cp.api.envoy_json import as_data
 from cp.api.grpc_clients import is_certified_client
 from cp.api.near import must_have_mesh, not_found
 from cp.api.paging import Page, cut, page
+from cp.api.parameters import is_asked
 from cp.api.policy_delivery import policy_delivery
 from cp.api.rollouts import proposals, rollout_note
 from cp.identity.identities import identity_of
@@ -66,8 +67,8 @@ class InspectHandler:
 
     async def rules(self, request: Request) -> Response:
         """What the policies come to that select a proxy, as `_rules` of Kuma."""
+        shadow = is_asked(request, "shadow")
         world, dataplane = await self._proxy(request)
-        shadow = request.query_params.get("shadow") == "true"
         assigned, note = assigned_world(world, dataplane.key), rollout_note(world, dataplane.key)
 
         def answer(checkpoint: Checkpoint) -> dict[str, Any]:

@@ -1,8 +1,12 @@
-"""Query parameters of writes. An unknown one is an error: a write with a misspelt `dryRun` would be made."""
+"""Query parameters. Of a write, an unknown one is an error: a write with a misspelt `dryRun` would be made.
+
+A parameter with a fixed set of values has one of these in every request: the answer to another value would be taken for
+the answer to what was meant.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -38,3 +42,20 @@ def must_know_parameters(request: Request, path: str) -> None:
         if name not in known:
             hint = instead(name, known) or "remove it: this path has no parameters"
             raise bad_request(shortened(name), f"there is no parameter `{shortened(name)}`", hint)
+
+
+def choice(request: Request, name: str, values: Collection[str], default: str = "") -> str:
+    """Return the value of a parameter that has one of some values. Raises `ApiError`."""
+    text = request.query_params.get(name, default)
+    if text != default and text not in values:
+        hint = f"write one of {', '.join(values)}"
+        raise bad_request(name, f"there is no {name} `{shortened(text)}`", hint)
+    return text
+
+
+def is_asked(request: Request, name: str, *, default: bool = False) -> bool:
+    """Return the value of a parameter that is `true` or `false`. Raises `ApiError`."""
+    text = request.query_params.get(name, "true" if default else "false")
+    if text not in {"true", "false"}:
+        raise bad_request(name, f"`{shortened(text)}` is neither `true` nor `false`")
+    return text == "true"

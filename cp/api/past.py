@@ -21,7 +21,7 @@ from cp.api.envoy_json import decoded
 from cp.api.errors import bad_request
 from cp.api.near import not_found
 from cp.api.numbers import natural, shortened
-from cp.api.planning import is_asked
+from cp.api.parameters import is_asked
 from cp.api.revisions import past_since, revision_of
 from cp.api.work import LARGEST_ANSWER
 from cp.insight.comparison import (
@@ -111,7 +111,7 @@ class PastHandler:
             caller.must_read_key(key)
         before, size = revision_of(request, "before"), size_of(request)
         work = self._api.works.resources
-        wanted = WantedChanges(_is_wanted(request, "registrations"), _is_wanted(request, "rollouts"))
+        wanted = WantedChanges(*(is_asked(request, sort, default=True) for sort in ("registrations", "rollouts")))
         page = await work.wait(request, partial(history_page, self._api, key, size, before, wanted))
         oldest, newest = await store.oldest(), await store.revision()
         following = None if page.is_last or page.end <= oldest + 1 else page.end
@@ -260,13 +260,6 @@ def size_of(request: Request) -> int:
     if size is None or not 1 <= size <= _LARGEST_SIZE:
         raise bad_request("size", f"`{shortened(text)}` is no number from 1 to {_LARGEST_SIZE}")
     return size
-
-
-def _is_wanted(request: Request, sort: str) -> bool:
-    text = request.query_params.get(sort, "true")
-    if text not in {"true", "false"}:
-        raise bad_request(sort, f"`{shortened(text)}` is neither `true` nor `false`")
-    return text == "true"
 
 
 def _key(request: Request) -> Key | None:

@@ -21,7 +21,7 @@ from cp.api.errors import TOO_MANY, ApiError, bad_request
 from cp.api.fair_turns import MeshBusy
 from cp.api.grpc_clients import certified_clients
 from cp.api.kept_work import KeptWork
-from cp.api.numbers import shortened
+from cp.api.parameters import is_asked
 from cp.api.preflight import must_be_accepted, preflight_data, unavailable, warnings_of
 from cp.api.shares import share_of
 from cp.api.work import LARGEST_ANSWER
@@ -306,14 +306,6 @@ def _not_shown(question: PlanQuestion, meshes: Iterable[str]) -> Iterator[str]:
 def is_looked_ahead(request: Request) -> bool:
     """Whether a dry run is to say more than what becomes of the resources."""
     return is_asked(request, "plan") or is_asked(request, "preflight")
-
-
-def is_asked(request: Request, name: str, *, default: bool = False) -> bool:
-    """The value of a parameter that is `true` or `false`."""
-    text = request.query_params.get(name, "true" if default else "false")
-    if text not in {"true", "false"}:
-        raise bad_request(name, f"`{shortened(text)}` is neither `true` nor `false`")
-    return text == "true"
 
 
 def is_dry_run(request: Request) -> bool:

@@ -16,6 +16,7 @@ from cp.api.errors import ApiError
 from cp.api.kuma_only import KUMA_ONLY, OVERVIEW
 from cp.api.near import not_found
 from cp.api.paging import Page, page, place_of, wanted
+from cp.api.parameters import is_asked
 from cp.api.past import named
 from cp.api.payload import etag, payload, universal
 from cp.api.plurals import kind_of_plural
@@ -191,7 +192,7 @@ def _untold(contents: Contents, kind: Kind, mesh: str | None, request: Request) 
 
 def _reveals(request: Request, kind: Kind) -> bool:
     """Whether secrets are to be shown, which only administrators may ask for."""
-    if request.query_params.get("reveal") != "true" or not holds_secrets(kind):
+    if not is_asked(request, "reveal") or not holds_secrets(kind):
         return False
     caller_of(request).must_be_administrator(f"read what is secret in a {kind.name}")
     return True

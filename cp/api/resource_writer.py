@@ -17,6 +17,7 @@ from cp.api.closed_meshes import closed_by_write
 from cp.api.collaborators import Collaborators
 from cp.api.errors import BAD_REQUEST, TOLD, ApiError, RequestFault, bad_request, invalid
 from cp.api.numbers import natural, shortened
+from cp.api.parameters import is_asked
 from cp.api.past import named
 from cp.api.payload import etag
 from cp.api.planning import Planner, is_dry_run, is_looked_ahead
@@ -269,7 +270,7 @@ class ResourceWriter:
 
     async def _members(self, mesh: Document, request: Request) -> list[Delete]:
         """What a Mesh takes with it: what it came with, as it came, and more only if the request says so."""
-        contents, is_wanted = await self._api.contents(request), request.query_params.get("cascade") == "true"
+        contents, is_wanted = await self._api.contents(request), is_asked(request, "cascade")
         caller = caller_of(request)
 
         def members_of_mesh(checkpoint: Checkpoint) -> list[Delete]:

@@ -18,7 +18,7 @@ from cp.model.names import Key
 from cp.store.memory import MemoryStore
 from cp.store.port import ReadOnly, Stored, Unusable
 from tests.api.conftest import KINDS, Api, FixedState, Unit
-from tests.api.samples import timeout
+from tests.api.samples import dataplane, timeout
 
 
 class FailingStore(MemoryStore):
@@ -132,7 +132,7 @@ def test_stuck_control_plane_is_not_ready(start: Unit, api: Api) -> None:
 
 
 def test_a_control_plane_with_its_store_follows(api: Api) -> None:
-    for level in ("follows", "writes", "other"):
+    for level in ("follows", "writes", "delivers"):
         answer = api.get(f"/ready?level={level}")
 
         assert (answer.status_code, answer.json()) == (
@@ -287,3 +287,37 @@ def test_every_fault_of_every_document_is_reported(api: Api) -> None:
     found = api.post("/validate", content=text, headers={"content-type": "application/yaml"}).json()
 
     assert [(fault["field"], fault["line"]) for fault in found["violations"]] == [("foo", 3), ("type", 5), ("", 8)]
+
+
+@pytest.mark.parametrize(
+    ("path", "parameter"),
+    [
+        ("/ready?level=typo", "level"),
+        ("/_export?reveal=yes", "reveal"),
+        ("/_history?registrations=0", "registrations"),
+        ("/_history?rollouts=0", "rollouts"),
+        ("/meshes/default/_graph?traffic=1", "traffic"),
+        ("/meshes/default/dataplanes/web/_rules?shadow=1", "shadow"),
+        ("/meshes/default/dataplanes/web/stats?format=xml", "format"),
+        ("/meshes/default/dataplanes/web/_envoy/stats?format=xml", "format"),
+        ("/meshes/default/dataplanes/web?format=xml", "format"),
+        ("/meshes/default/secrets/key?reveal=yes", "reveal"),
+        ("/meshes/default/dataplanes?gateway=yes", "gateway"),
+    ],
+)
+def test_an_unknown_value_of_a_parameter_is_rejected(api: Api, path: str, parameter: str) -> None:
+    api.with_mesh()
+    api.put("/meshes/default/dataplanes/web", dataplane("web"))
+    api.put("/meshes/default/secrets/key", {"type": "Secret", "mesh": "default", "name": "key", "data": "eA=="})
+
+    answer = api.get(path)
+
+    assert answer.status_code == 400, answer.text
+    assert answer.json()["invalid_parameters"][0]["field"] == parameter
+
+
+def test_cascade_is_true_or_false(api: Api) -> None:
+    api.with_mesh()
+
+    assert api.request("DELETE", "/meshes/default?cascade=yes").status_code == 400
+    assert api.get("/meshes/default").status_code == 200
