@@ -13,6 +13,7 @@ from typing import Any, Final
 import pytest
 import typer
 
+from cp import settings
 from cp.cli.main import build
 from cp.model.source import read_documents
 from cp.policies import Policy, discover, kinds
@@ -231,3 +232,15 @@ def test_every_field_of_a_legacy_policy_has_its_row_at_the_top_of_its_module(kin
     table = sys.modules[kind.schema.__module__].__doc__ or ""
 
     assert not legacy_fields(kind) - {field for cell in ROW.findall(table) for field in cell.split(", ")}
+
+
+def test_the_guide_has_each_limit_of_the_history() -> None:
+    guide = (ROOT / "docs/guides/look-back.md").read_text()
+    named = set(re.findall(r"`(KOGUMA_HISTORY_\w+)`", guide))
+    defaults = {variable: default for variable, default, _ in settings.rows() if variable.startswith("KOGUMA_HISTORY_")}
+
+    assert named == defaults.keys()
+    for variable, default in defaults.items():
+        (row,) = re.findall(rf"^\| `{variable}` \|.*\| (.*) \|$", guide, re.MULTILINE)
+        number, _, unit = row.replace("no limit", "0").partition(" ")
+        assert int(number) * (2**20 if unit == "MiB" else 1) == float(default)

@@ -11,6 +11,7 @@ from random import Random
 from typing import Any
 
 import pytest
+import structlog
 
 from cp import precedence
 from cp.model.checkpoint import checkpoint_set, pass_checkpoint
@@ -207,9 +208,7 @@ def test_leaving_during_a_held_computation_leaves_nothing_behind() -> None:
     held(test)
 
 
-def test_held_mesh_is_reported_until_it_has_caught_up(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_held_mesh_is_reported_until_it_has_caught_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reconcile, "LATE_AFTER", 0.0)
     monkeypatch.setattr(reconcile, "_REPORTS_EVERY", 0.001)
 
@@ -223,9 +222,29 @@ def test_held_mesh_is_reported_until_it_has_caught_up(
         await eventually_on_loop(lambda: not rig.reconciler.late_meshes)
         assert not lane.is_reported
 
-    held(test)
-    log = capsys.readouterr().out
-    assert log.index("mesh.late") < log.index("mesh.caught_up")
+    with structlog.testing.capture_logs() as lines:
+        held(test)
+    events = [line["event"] for line in lines]
+    assert events.index("mesh.late") < events.index("mesh.caught_up")
+
+
+def test_mesh_late_names_the_connected_proxies_as_its_cause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reconcile, "LATE_AFTER", 0.0)
+    monkeypatch.setattr(reconcile, "_REPORTS_EVERY", 0.001)
+
+    async def test(rig: Rig) -> None:
+        await rig.write(*MESHES, timeout("a"), dataplane("a", "web", DOOR))
+        await eventually_on_loop(lambda: rig.reconciler.world.get(Key("Dataplane", "a", "web")) is not None)
+        async with rig.connected("web", "a"):
+            await eventually_on_loop(lambda: rig.reconciler.lane("a").is_reported)
+            door.is_open.set()
+            await rig.clusters("a.web", bool)
+
+    with structlog.testing.capture_logs() as lines, doors() as door:
+        run(test, policies=door.policies)
+    (late,) = (line for line in lines if line["event"] == "mesh.late")
+    assert late["cause"] == "1 proxy connected"
+    assert "resources" not in late
 
 
 def test_question_about_a_held_mesh_delays_no_other_one() -> None:

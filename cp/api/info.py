@@ -114,7 +114,7 @@ class InfoHandler:
     def _late(self) -> list[str]:
         return [
             f"mesh {mesh}: proxies have waited {seconds:.0f} s for a change, as it takes long to compute; "
-            "make what was changed last smaller"
+            "make what was changed last (koguma history) smaller"
             for mesh, seconds in islice(self._api.state.late_meshes.items(), _MOST_LATE_NAMED)
         ]
 

@@ -603,8 +603,9 @@ class Reconciler:
                 lane = self._lanes[mesh]
                 if not lane.is_reported and lane.current is not None:
                     lane.is_reported = True
-                    resources = list(lane.current.pending.resources)
-                    self._log.warning("mesh.late", mesh=mesh, seconds=round(seconds, 1), resources=resources)
+                    pending = lane.current.pending
+                    changed = {"resources": list(pending.resources)} if pending.resources else {}
+                    self._log.warning("mesh.late", mesh=mesh, seconds=round(seconds, 1), cause=pending.cause, **changed)
 
     def _report_caught_up(self, lane: MeshLane) -> None:
         if lane.is_reported and lane.since is not None:

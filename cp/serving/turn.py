@@ -66,6 +66,17 @@ class PendingChanges:
         return tuple(dict.fromkeys(map(str, islice(self.changed_keys, _NAMED))))
 
     @property
+    def cause(self) -> str:
+        """The reason for the turn, for the log: it need not be a change."""
+        if self.resources:
+            return "resources were changed"
+        if self.contents is not None:
+            return "everything was read from the store"
+        if self.arrived:
+            return f"{len(self.arrived)} {'proxy' if len(self.arrived) == 1 else 'proxies'} connected"
+        return "certificates are renewed"
+
+    @property
     def authors(self) -> tuple[str, ...]:
         """Some of those who made the changes."""
         names = dict.fromkeys(change.author.name for batch in self.batches for change in batch.changes)
