@@ -67,6 +67,7 @@ def _sections_of_caveats(data: Data) -> Iterator[_Section]:
     yield "NOT IN SYNC", _not_in_sync(data)
     yield "GOING ON", [TextLine((text,)) for text in filter(None, [data.get("rollout")])]
     yield "GOING ON with mTLS", [TextLine((text,)) for text in data.get("moves", ())]
+    yield "LEFT OUT", [TextLine((text,), BAD) for text in data.get("leftOut", ())]
     yield "NOT KNOWN", [TextLine((text,), BAD) for text in data.get("notKnown", ())]
     yield "NOT ENFORCED", [TextLine((text,), BAD) for text in data["notEnforced"]]
 
@@ -99,10 +100,10 @@ def _summary(data: Data) -> Iterator[TextLine]:
     if outbound is not None:
         where = f"{outbound['address']}:{outbound['port']}, for {outbound['kind']} {outbound['destination']}"
         yield TextLine(("leaves by", f"{where} ({outbound['protocol']})"))
-        yield from (_route(row) for row in data["rows"] if row["taken"])
+        yield from (_route(row, data) for row in data["rows"] if row["taken"])
     else:
         yield from _entrance(data["listener"])
-        yield from (_route_of_gateway(row) for row in data["rows"] if row["taken"])
+        yield from (_route_of_gateway(row, data) for row in data["rows"] if row["taken"])
     if outcome["path"] and outcome["path"] != data["call"]["path"]:
         yield TextLine(("seen as", f"{outcome['path']}: so Envoy reads the path"))
     yield from (TextLine(("on the way", change)) for change in data["changes"])
@@ -128,13 +129,20 @@ def _entrance(listener: Data) -> Iterator[TextLine]:
         yield TextLine(("TLS", listener["tls"]))
 
 
-def _route_of_gateway(row: Data) -> TextLine:
-    if row["owner"] is None and not row["patched"]:
+def _route_of_gateway(row: Data, data: Data) -> TextLine:
+    if row["owner"] is None and not row["patched"] and not _is_unbuilt(data):
         return TextLine(("by route", "none: no route for this hostname takes the request"), BAD)
-    return _route(row)
+    return _route(row, data)
 
 
-def _route(row: Data) -> TextLine:
+def _is_unbuilt(data: Data) -> bool:
+    """True if the proxy answers in place of routes that are not built."""
+    return bool(data.get("leftOut")) and data["outcome"]["reply"] is not None
+
+
+def _route(row: Data, data: Data) -> TextLine:
+    if row["owner"] is None and _is_unbuilt(data):
+        return TextLine(("by route", "none: what should be here is left out"), BAD)
     if row["patched"]:
         return TextLine(("by route", f"one that a MeshProxyPatch wrote: {_conditions(row)}"), CHOSEN)
     if row["owner"] is None:
@@ -177,6 +185,8 @@ def _answer(reply: Data, *, is_unmatched: bool) -> TextLine:
 
 def _is_unmatched(data: Data) -> bool:
     """Whether the last row of a gateway took the call, which is for what no route takes."""
+    if _is_unbuilt(data):
+        return False
     taken = next((row for row in data["rows"] if row["taken"]), None)
     return data["listener"] is not None and taken is not None and taken["owner"] is None and not taken["patched"]
 

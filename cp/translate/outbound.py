@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from cp.model.dependency import Name
-from cp.model.failure import Failure, failure
+from cp.model.failure import Failure, OverLimit, failure
 from cp.model.names import Destination
 from cp.policies import Policies
 from cp.resources.caller import Caller
@@ -98,7 +98,7 @@ class OutboundStage:
         try:
             result = self._result(world, mesh, rules, address, caller, room=room)
         except Exception as error:  # noqa: BLE001  # whatever it is, all other outbounds are served
-            result = _without_routes(address, failure(error, part))
+            result = _without_routes(address, failure(error, part), Protocol.HTTP)
         cause = result.fragment.failure
         if cause is None:
             return result
@@ -140,8 +140,11 @@ class OutboundStage:
             for name, rule in resolver.route_rules.items()
         }
         task = self.task(world, mesh, outbound, effective, of_routes, is_grpc=caller.is_grpc)
-        size = self._fragments.take(room, task)
-        (fragment,), kept = self._fragments.get_within(room, task)
+        try:
+            size = self._fragments.take(room, task)
+            (fragment,), kept = self._fragments.get_within(room, task)
+        except OverLimit as over:
+            return _without_routes(address, failure(over), protocol)
         own_names = {*names_of(destination), *_names_of_routes(resolver), *resolver.names_referred_to}
         is_callable = bool(outbound.names) or not caller.is_grpc  # a gRPC client calls names, not addresses
         return OutboundResult(
@@ -226,9 +229,9 @@ def _outbound(address: OutboundAddress, protocol: Protocol) -> Outbound:
     )
 
 
-def _without_routes(address: OutboundAddress, cause: Failure) -> OutboundResult:
-    """An outbound of which no more is known than its address and its destination. HTTP is assumed."""
-    outbound = replace(_outbound(address, Protocol.HTTP), routes=(Route("failed", unavailable_reason=cause.reason),))
+def _without_routes(address: OutboundAddress, cause: Failure, protocol: Protocol) -> OutboundResult:
+    """Return an outbound without routes. After a fault of ours, HTTP is assumed: the protocol may not be known."""
+    outbound = replace(_outbound(address, protocol), routes=(Route("failed", unavailable_reason=cause.reason),))
     task, fragment = Task(outbound), Fragment((), failure=cause)
     return OutboundResult(address, outbound, {}, {}, {}, task, fragment, (), names_of(address.destination))
 

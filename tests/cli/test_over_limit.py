@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -25,6 +26,7 @@ from tests.test_product_limits import lowered
 
 WEB = dataplane("web-1", "default", "web", outbound=[{"port": 10_001, "tags": {"kuma.io/service": "api"}}])
 API = dataplane("api-1", "default", "api")
+BUILTIN = {"type": "BUILTIN", "tags": {"kuma.io/service": "edge"}}
 LEFT_OUT = "over a limit, and nothing in place of"
 
 
@@ -80,6 +82,66 @@ def test_wait_succeeds_over_a_limit(
         _no_answer_speaks_of_a_fault(koguma)
         ended = apply(health_check("/x"))
         assert (ended.status, ended.err) == (0, "")
+
+
+GATEWAY = {
+    "type": "MeshGateway",
+    "mesh": "default",
+    "name": "edge",
+    "selectors": [{"match": {"kuma.io/service": "edge"}}],
+    "conf": {"listeners": [{"port": 8081, "protocol": "HTTP", "hostname": "a.example.com"}]},
+}
+AT_GATEWAY = {
+    "type": "MeshHTTPRoute",
+    "mesh": "default",
+    "name": "routes",
+    "spec": {
+        "targetRef": {"kind": "MeshGateway", "name": "edge"},
+        "to": [
+            {
+                "targetRef": {"kind": "Mesh"},
+                "rules": [
+                    {
+                        "matches": [{"path": {"type": "PathPrefix", "value": "/"}}],
+                        "default": {"backendRefs": [{"kind": "MeshService", "name": "api"}]},
+                    }
+                ],
+            }
+        ],
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("limit", "proxy", "call", "end"),
+    [
+        ("BYTES_OF_OUTBOUNDS", "web-1", "GET http://api:10001/", "answers    500: MeshTimeout: policies and the"),
+        ("BYTES_OF_OUTBOUNDS", "web-1", "tcp://db:10002", "nobody, and the connection is closed: policies and the"),
+        ("BYTES_OF_BACKENDS", "web-1", "GET http://api:10001/", "answered with an error: over a limit, and nothing"),
+        ("BYTES_OF_GATEWAY", "edge-1", "GET http://a.example.com:8081/", "answers      500: MeshTimeout: policies"),
+    ],
+)
+def test_explain_says_what_is_left_out(  # noqa: PLR0917  # a case and three fixtures
+    offline: Koguma, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, proxy: str, call: str, end: str
+) -> None:
+    lowered(monkeypatch, limit, 1)
+    database = dataplane("db-1", "default", "db")
+    database["networking"]["inbound"][0]["tags"]["kuma.io/protocol"] = "tcp"
+    web, edge = copy.deepcopy(WEB), copy.deepcopy(API)
+    web["networking"]["outbound"].append({"port": 10_002, "tags": {"kuma.io/service": "db"}})
+    edge |= {"name": "edge-1", "networking": {"address": "127.0.0.9", "gateway": BUILTIN}}
+    file = tmp_path / "mesh.yaml"
+    file.write_text(
+        yaml.safe_dump_all([{"type": "Mesh", "name": "default"}, web, API, edge, database, GATEWAY, AT_GATEWAY])
+    )
+
+    explained = offline("explain", proxy, call, "-f", file)
+    data = json.loads(offline("explain", proxy, call, "-f", file, "-o", "json").out)
+
+    assert end in " ".join(explained.out.replace("\n", " ").split(" "))
+    assert "LEFT OUT\n  over a limit" in explained.out
+    assert ("one that every service has" in explained.out) == (limit == "BYTES_OF_BACKENDS")
+    assert data["leftOut"][0].startswith("over a limit, and ")
 
 
 def _no_answer_speaks_of_a_fault(koguma: Koguma) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from cp.insight.explain import gateways, unknown, values
 from cp.insight.explain.access import AccessAnswers, spoken_by_grpc_client
@@ -40,6 +41,7 @@ from cp.rules.matching import match
 from cp.translate.backend import BackendResult, endpoints_to_arrange
 from cp.translate.compiler import Compiler
 from cp.translate.effective import has_hook, rules_of, types_behind
+from cp.translate.fragments import Fragment, failures_of
 from cp.translate.gateway import NO_GATEWAY
 from cp.translate.outbound import OutboundResult
 from cp.translate.view.backends import cluster_of
@@ -122,6 +124,7 @@ class _Explainer:
             changes=tuple(_changes(row)),
             not_enforced=tuple(self._enforcement_warnings(explained_backends)),
             not_known=tuple(self._unknown_servers(explained_backends)),
+            left_out=_left_out((result.fragment,), backends),
         )
 
     def explain_at_gateway(self, call: CallQuery) -> Explanation:
@@ -160,6 +163,7 @@ class _Explainer:
             changes=tuple(_changes(where.row)),
             not_enforced=tuple(self._enforcement_warnings(explained_backends, (where.gateway,))),
             not_known=tuple(self._unknown_servers(explained_backends)),
+            left_out=_left_out((part.fragment for part in (where.host, where.chain) if part is not None), backends),
             listener=gateways.explained_listener(dataplane, call, outcome, where, clients),
         )
 
@@ -274,7 +278,7 @@ class _Explainer:
             share=round(_WHOLE * share.weight / _total_weight(outcome), 2),
             endpoints=share.endpoints,
             values=tuple(acting_values(backends.confs.get(share.cluster, ()))),
-            missing_reason=_missing_reason(share, row),
+            missing_reason=_missing_reason(share, row, backend),
         )
 
 
@@ -286,9 +290,19 @@ def _total_weight(outcome: Outcome) -> int:
     return sum(share.weight for share in _shares(outcome)) or 1
 
 
-def _missing_reason(share: TrafficShare, row: Route | None) -> str:
+def _left_out(fragments: Iterable[Fragment], backends: _Backends) -> tuple[str, ...]:
+    """Return the failures of the parts that a call meets, as sentences."""
+    of_backends = chain.from_iterable(backend.fragments for backend in backends.by_cluster.values())
+    return tuple(map(str, failures_of((*fragments, *of_backends))))
+
+
+def _missing_reason(share: TrafficShare, row: Route | None, backend: BackendResult | None) -> str:
     if not share.is_missing:
         return ""
+    if backend is not None and (failures := failures_of(backend.fragments)):
+        return str(failures[0])
+    if row is not None and row.unavailable_reason:
+        return row.unavailable_reason
     reasons = dict.fromkeys(split.reason for split in row.splits if split.missing) if row is not None else {}
     return ", ".join(reasons) or "there is no such cluster"
 

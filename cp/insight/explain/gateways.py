@@ -218,7 +218,9 @@ def gateway_rows(world: World, where: Entrance, outcome: Outcome) -> tuple[Expla
 
 
 def _written_matches(host: HostResult) -> Mapping[int, WrittenMatch]:
-    """The match from which each row was made, by index."""
+    """The match from which each row was made, by index; of none where an answer of 500 takes their place."""
+    if host.fragment.failure is not None and not host.fragment.failure.is_kept:
+        return {}
     written = (WrittenMatch(match, rule, _pattern(level)) for match, rule, level in served_rules(host))
     return dict(zip(range(len(host.routes)), written, strict=False))
 

@@ -249,6 +249,9 @@ class Explanation:
     not_known: tuple[str, ...] = ()
     """Of which of those who are called nobody can tell what they do with it, and why."""
 
+    left_out: tuple[str, ...] = ()
+    """The parts that the call meets and that are not built, the reasons, and what is served in their place."""
+
     listener: ExplainedListener | None = None
     """None where the call does not come in by a builtin gateway."""
 

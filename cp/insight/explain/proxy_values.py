@@ -15,7 +15,7 @@ from cp.insight.explain.gateways import confs_of_clients, confs_of_part
 from cp.insight.explain.model import BUILT_IN, ExplainedOutbound, ExplainedRow, FieldValue, shown
 from cp.insight.explain.outbounds import destination_label, explained_outbound
 from cp.insight.explain.query import AmbiguousCall
-from cp.insight.explain.rows import explained_rows, route_indexes
+from cp.insight.explain.rows import explained_rows, route_indexes, row_without_rule
 from cp.insight.explain.unset import uncovered, unset
 from cp.insight.explain.values import (
     INBOUND,
@@ -221,7 +221,7 @@ class ProxyValues:
         """The rows as they are served, each with the index of its route; None for one that a patch wrote."""
         rows = explained_rows(self._world, rules_of(self._world, self._proxy.dataplane), result, outcome)
         if not result.outbound.protocol.is_http:
-            yield from ((row, 0) for row in rows)
+            yield from ((row, 0) for row in rows or (row_without_rule(),))
             return
         indexes = route_indexes(result.outbound.service, result.outbound.routes, outcome)
         yield from ((row, indexes.get(row.index)) for row in rows)

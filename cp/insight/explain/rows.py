@@ -79,6 +79,13 @@ def only_row(world: World, rule: RouteRule) -> ExplainedRow:
     )
 
 
+def row_without_rule() -> ExplainedRow:
+    """Return the row of connections for which no route resource has a rule: all go to the destination."""
+    return ExplainedRow(
+        0, None, None, weaker_contributors=(), conditions=(), matches=True, is_taken=True, why=_ONLY_ROUTE
+    )
+
+
 def taken_route(result: OutboundResult, outcome: Outcome) -> Route | None:
     """The outbound's route from which the row that took the call was built; None if no row did, or a patch wrote it."""
     if not result.outbound.protocol.is_http:

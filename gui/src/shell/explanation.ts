@@ -140,6 +140,7 @@ export interface Explanation {
   readonly changes: readonly string[];
   readonly notEnforced: readonly string[];
   readonly notKnown: readonly string[];
+  readonly leftOut: readonly string[];
   readonly moves: readonly string[];
   /** What a rollout that is under way means for the proxy. */
   readonly rollout?: string;

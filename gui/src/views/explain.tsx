@@ -161,6 +161,7 @@ function ExplanationView({ explanation, asked }: { explanation: Explanation; ask
         <AccessTable key={`${access.cluster} ${access.servers.join()}`} access={access} />
       ))}
       <Sentences title="Going on with mTLS" sentences={explanation.moves} />
+      <Sentences title="Left out" sentences={explanation.leftOut} />
       <Sentences title="Not known" sentences={explanation.notKnown} />
       <Sentences title="Not enforced" sentences={explanation.notEnforced} />
     </>
