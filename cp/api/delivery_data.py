@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
@@ -11,7 +12,16 @@ from cp.ads.draining import DrainingResource
 from cp.identity.leaf import Certificate
 from cp.insight.report import finding_data
 from cp.model.moments import timestamp
-from cp.serving.delivery import ChangeProgress, Delivery, PolicyPart, StandingNack, finding, grouped
+from cp.serving.delivery import (
+    ChangeProgress,
+    Delivery,
+    PolicyPart,
+    Presence,
+    StandingNack,
+    expected_until,
+    finding,
+    grouped,
+)
 from cp.serving.delivery.delivery import StreamDelivery, TypeDelivery
 from cp.serving.delivery.nacks import without_dump
 from cp.serving.trust_moves import TrustMove
@@ -50,6 +60,12 @@ def delivery_data(
         **({"findsCertificates": presence.finds_certificates} if needs_certificates else {}),
         "findings": [finding_data(finding) for finding in standing.findings],
     }
+
+
+def expectation(presence: Presence, made: float, alike_since: float) -> dict[str, Any]:
+    """Until when a proxy is expected that is not connected and that no process remembers; nothing of all others."""
+    until = expected_until(presence, made, time.time(), alike_since)
+    return {} if until is None else {"expectedUntil": moment(until)}
 
 
 def progress_data(progress: ChangeProgress) -> dict[str, Any]:

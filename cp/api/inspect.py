@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cp.api.collaborators import Collaborators
-from cp.api.delivery_data import delivery_data
+from cp.api.delivery_data import delivery_data, expectation
 from cp.api.envoy_json import as_data
 from cp.api.grpc_clients import is_certified_client
 from cp.api.near import must_have_mesh, not_found
@@ -30,6 +30,7 @@ from cp.insight.inspect import (
 )
 from cp.insight.lint import of_gateway
 from cp.model.checkpoint import Checkpoint
+from cp.model.moments import moment
 from cp.resources.assignment import assigned_world
 from cp.resources.client import is_grpc_client
 from cp.resources.kinds import Kind
@@ -116,7 +117,9 @@ class InspectHandler:
 
         def answer(_: Checkpoint) -> dict[str, Any]:
             data = delivery_data(standing, concerning, needs_certificates=needs_certificates, why_uncertified=why)
-            return data | _with(rollout=note)
+            made = moment(dataplane.source.created)
+            since = 0.0 if made is None else made.timestamp()
+            return data | expectation(standing.presence, since, self._api.alike_since()) | _with(rollout=note)
 
         return await self._answer(request, answer)
 

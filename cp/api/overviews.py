@@ -12,7 +12,7 @@ from starlette.routing import Route
 from cp.ads.connection import ConnectionRecord
 from cp.ads.session.messages import Node, ResponseCounts
 from cp.api.collaborators import Collaborators
-from cp.api.delivery_data import moment
+from cp.api.delivery_data import expectation, moment
 from cp.api.resource_reader import ResourceReader, page_of
 from cp.api.writes import REVISION_HEADER
 from cp.identity.leaf import Certificate
@@ -91,6 +91,7 @@ class OverviewHandler:
             },
             "status": presence.state.value,
             "statusSince": moment(presence.since),
+            **expectation(presence, stored.created.timestamp(), self._api.alike_since()),
         }
 
 

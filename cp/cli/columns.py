@@ -21,7 +21,8 @@ def listing(kind: TypeNames, items: Sequence[Mapping[str, Any]], *, wide: bool =
 
 def listed(overview: Mapping[str, Any]) -> dict[str, Any]:
     """An overview in the form of a listed resource: the Dataplane, with the status of its proxy."""
-    kept = {name: overview[name] for name in ("type", "mesh", "name", "creationTime", "status") if name in overview}
+    names = ("type", "mesh", "name", "creationTime", "status", "expectedUntil")
+    kept = {name: overview[name] for name in names if name in overview}
     return {**overview.get("dataplane", {}), **kept}
 
 
@@ -49,8 +50,10 @@ def _address(item: Mapping[str, Any]) -> str:
     return str(_mapping(item.get("networking")).get("address", ""))
 
 
-def _status(item: Mapping[str, Any]) -> str:
-    return str(item.get("status", ""))
+def status(item: Mapping[str, Any]) -> str:
+    """Return the state of a proxy, and that it may be connected by now, for all that is known."""
+    state = str(item.get("status", ""))
+    return f"{state} (expected back)" if item.get("expectedUntil") else state
 
 
 def _mtls(item: Mapping[str, Any]) -> str:
@@ -111,7 +114,7 @@ _LESS: Final = ("ENGINE", "ZONEEGRESS", "LOCALITY", "BUNDLES", "ADDRESS", "TAGS"
 """The heads of columns that are left out where there is no room for them."""
 
 _SPECIAL: Final[Mapping[str, Sequence[Column]]] = {
-    "Dataplane": (("TAGS", tags), ("ADDRESS", _address), ("STATUS", _status)),
+    "Dataplane": (("TAGS", tags), ("ADDRESS", _address), ("STATUS", status)),
     "MeshGateway": (("LISTENERS", _listeners),),
     "MeshIdentity": (("PROVIDER", _provider), ("SELECTS", _selects)),
     "MeshTrust": (("TRUST DOMAIN", _trust_domain), ("BUNDLES", _bundles)),

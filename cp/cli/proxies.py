@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from cp.cli.columns import tags
+from cp.cli.columns import status, tags
 from cp.cli.findings import finding_lines
 from cp.cli.output import age
 from cp.cli.tables import table, table_or
@@ -139,7 +139,11 @@ def _offline(answer: Data) -> Iterator[str]:
         yield f"it went {age(last['until'])} ago, having come {age(last['connectedSince'])} ago, Envoy {last['envoy']}"
         return
     mesh = f" --mesh {answer['mesh']}" if answer["mesh"] != "default" else ""
-    yield "it has not connected since this control plane was started"
+    if until := answer.get("expectedUntil"):
+        yield "no control plane or worker remembers it, as one has just started or ended; its Envoy keeps what it has,"
+        yield f"and is expected to connect again until {_shown(until)} (UTC)"
+        return
+    yield "it has not connected since this control plane and its workers were started"
     yield f"Start its Envoy with `koguma dp run --name {answer['name']}{mesh}`; if it runs, compare the address of"
     yield "the control plane in its bootstrap configuration, and look into its log."
 
@@ -171,7 +175,7 @@ def _row(overview: Data) -> tuple[str, ...]:
         overview["mesh"],
         overview["name"],
         tags(overview["dataplane"]),
-        overview.get("status", ""),
+        status(overview),
         _ago(last.get("connectTime")),
         _ago(last.get("status", {}).get("lastUpdateTime")),
         total.get("responsesAcknowledged", "0"),

@@ -16,7 +16,7 @@ from cp.ads.connection import ConnectionRecord
 from cp.ads.session.messages import Nack, NackedResource, Node, ResponseCounts, TypeStatus
 from cp.api.authentication import AccessControl
 from cp.cli.explained import lines
-from cp.cli.proxies import delivery
+from cp.cli.proxies import dataplanes, delivery
 from cp.cli.text_sections import TextWidth
 from cp.identity.leaf import Certificate
 from cp.model.names import Key
@@ -159,6 +159,20 @@ def test_who_is_expected_and_who_is_held_by_a_rollout_is_told_apart(start: Unit,
         assert (of_slow["held"], of_mesh["held"]) == (["default.web-2"], [])
         assert (of_slow["unknown"], of_slow["missing"]) == (unknown, 1 + len(unknown))
         assert begun.get("/_delivery", params={"resource": "MeshTimeout/other/slow"}).json()["unknown"] == []
+
+
+@pytest.mark.parametrize(("since", "is_expected"), [(1.0, True), (-60.0, False)])
+def test_a_proxy_that_no_process_remembers_is_expected(start: Unit, api: Api, since: float, is_expected: bool) -> None:
+    api.put("/meshes/default/dataplanes/web-1", dataplane("web-1")).raise_for_status()
+    begun = start(store=api.store, state=FixedState(api.world()), alike_since=partial(float, time.time() + since))
+
+    overview = begun.get("/meshes/default/dataplanes/web-1/_overview").json()
+    standing = begun.get("/meshes/default/dataplanes/web-1/_delivery").json()
+
+    assert (overview["status"], standing["status"]) == ("Offline", "Offline")
+    assert ("expectedUntil" in overview, "expectedUntil" in standing) == (is_expected, is_expected)
+    assert ("(expected back)" in dataplanes([overview])) == is_expected
+    assert ("is expected to connect again until" in "".join(delivery(standing))) == is_expected
 
 
 def test_what_does_not_fit_in_a_url_is_asked_in_a_body(seeing: Api, seen: Seen) -> None:

@@ -4,6 +4,7 @@ from cp.serving.delivery.attendance import BACK_WITHIN as BACK_WITHIN
 from cp.serving.delivery.attendance import BREAK as BREAK
 from cp.serving.delivery.attendance import GONE_AFTER as GONE_AFTER
 from cp.serving.delivery.attendance import Attendance as Attendance
+from cp.serving.delivery.attendance import expected_until as expected_until
 from cp.serving.delivery.attendance import is_awaited as is_awaited
 from cp.serving.delivery.attendance import last_left as last_left
 from cp.serving.delivery.causes import CauseFinder as CauseFinder

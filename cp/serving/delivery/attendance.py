@@ -54,6 +54,15 @@ def _may_come_back(presence: Presence, now: float, alike_for: float) -> bool:
     return not are_settled if left is None else now < left + (BREAK if are_settled else GONE_AFTER)
 
 
+def expected_until(presence: Presence, made: float, now: float, alike_since: float) -> float | None:
+    """Return until when a proxy is expected that no process remembers, as one has just begun or gone; or None.
+
+    A Dataplane that was `made` since then is not expected: no proxy can have been there for it.
+    """
+    is_unknown = presence.state is ProxyState.OFFLINE and last_left(presence) is None and made < alike_since
+    return alike_since + BACK_WITHIN if is_unknown and is_awaited(presence, now, now - alike_since) else None
+
+
 def last_left(presence: Presence) -> float | None:
     """When a proxy left last; None: it has left nobody who remembers it."""
     return max((record.until for record in presence.connections if record.until is not None), default=None)
