@@ -29,13 +29,17 @@ from cp.model.secret_texts import (
     is_secret_header,
     is_secret_name,
     plain_name,
+    usual_letters,
+    without_forms,
     without_secrets,
 )
-from cp.model.yaml import NotYaml, parse_all
+from cp.model.yaml import MAX_DIGITS, NotYaml, parse_all
 from cp.model.yaml_text import yaml_text
 
 _NAMING: Final = ("name", "key", "tag", "header", "headerKey", "header_key")
 """Fields that name a header, a parameter or an entry, whose value stands beside them."""
+
+_NAMING_FIELDS: Final = frozenset(map(plain_name, _NAMING))
 
 _VALUES: Final = frozenset(
     (
@@ -47,8 +51,9 @@ _NOT_SECRET: Final = frozenset(("@type", "filename", "environmentvariable", "wat
 """Fields within a secret that say where it comes from."""
 
 _OF_ROUTES: Final = frozenset(("route", "redirect", "direct_response", "directResponse"))
-"""Fields of a route, whose name is not that of what it matches."""
+"""Fields of a route, whose name is not that of what its `match` is about."""
 
+_HEADER_NAME: Final = re.compile(r":?[A-Za-z]{1,32}(?:[-_][A-Za-z]{1,32}|-[0-9]{1,3})*")
 _OF_HEADER_NAMES: Final = frozenset(("header", "headername", "headerkey"))
 """Fields that name the header which has the secret."""
 
@@ -61,17 +66,28 @@ _IN_HEADERS: Final = re.compile(r"/[^/]*(?:header|metadata|queryparam|cookie)[^/
 _OF_HEADERS: Final = re.compile(r"headers$", re.IGNORECASE)
 _INDEX: Final = re.compile(r"\d+|-")
 _DATA: Final = re.compile(r"\s*[{\[]|(?:#.*\n|\s)*[\"']?[@\w./-]{1,128}[\"']?\s*:(?:\s|$)")
-_MARKS: Final = ("eyJ", "basic ", "://", "@", *map(re.escape, KEY_IN_BASE64))
+_ALIAS: Final = re.compile(r"(?<![^\s\[{,])\*[^\s,\[\]{}]")
+_COMMENT: Final = re.compile(r"#(?<![^\s]#)[^\n\r]*")
+_ENTRY_SIGN: Final = re.compile(r":[ \t]|=")
+_COMMENTED_ENTRY: Final = re.compile(
+    r"""(?<![\w.-])([\w.-]{1,64}+)["']?[ \t]{0,4}(?::[ \t]{1,4}|=[ \t]{0,4})["']?([^\s"',}]+)"""
+)
+_MARKS: Final = ("eyJ", "basic", "://", "@", "code=", r"\\", *map(re.escape, KEY_IN_BASE64))
 _SUSPICIOUS: Final = re.compile(rf"{NAME_HINTS}|{'|'.join(_MARKS)}", re.IGNORECASE)
-"""Without one of these, nothing in a text is secret, and it is not parsed."""
+"""Without one of these, nothing in a text is secret, and it is not parsed. An escape may stand for any letter."""
 
-_SUSPICIOUS_PARTS: Final = tuple(word.replace("\\", "").lower() for word in (*HINT_WORDS, *SHORT_HINT_WORDS, *_MARKS))
+_SUSPICIOUS_PARTS: Final = tuple(
+    re.sub(r"\\(.)", r"\1", word).lower() for word in (*HINT_WORDS, *SHORT_HINT_WORDS, *_MARKS)
+)
 """Each of its matches has one of these in lower case. They are found in a tenth of its time."""
 
 
 def redacted(data: Any, checkpoint: Checkpoint = pass_checkpoint) -> Any:
-    """Data without what is secret in it."""
-    return _Redaction(checkpoint).value(data)
+    """Data without what is secret in it, nor a copy of a long secret in another field."""
+    redaction = _Redaction(checkpoint)
+    shown = redaction.value(data)
+    copies = {secret for secret in redaction.hidden if len(secret) >= _LONG_SECRET and secret != REDACTED}
+    return _without_copies(shown, copies) if copies else shown
 
 
 def redacted_answer(answer: dict[str, Any], checkpoint: Checkpoint) -> dict[str, Any]:
@@ -107,6 +123,9 @@ def without_quotes(message: str, secrets: Iterable[str]) -> str:
         message = _without_beginning(message, secret)
     return message
 
+
+_LONG_SECRET: Final = 16
+"""Characters of a secret of which a copy is no accident. A shorter one may be the name of something."""
 
 _SHORTEST: Final = 4
 """Characters of a secret that is found anywhere in a message. A shorter one is part of ordinary words."""
@@ -145,7 +164,8 @@ class _Redaction:
     def _message(self, data: Mapping[Any, Any], is_secret: Callable[[str], bool] = is_secret_entry) -> dict[Any, Any]:
         """A message without its secrets; `is_secret` judges the names of its entries."""
         self._checkpoint()
-        named = None if data.keys() & _OF_ROUTES else _secret_header(data)
+        named = _secret_header(data)
+        is_route = bool(data.keys() & _OF_ROUTES)
         path = str(data["path"]) if "op" in data and "path" in data else None
         if str(data.get("@type", "")).endswith(_SECRET_TYPES):
             return self._blank_fields(data)
@@ -155,7 +175,7 @@ class _Redaction:
             field = str(name)
             if field in secret or is_secret_field(field):
                 out[name] = self._blank(value)
-            elif named is not None and _is_value(field, value):
+            elif named is not None and _is_value(field, value) and not (is_route and field == "match"):
                 out[name] = self._blank(value, named)
             elif path is not None and field == "value":
                 out[name] = self._patched(path, value)
@@ -200,9 +220,8 @@ class _Redaction:
         return REDACTED
 
     def _blank_fields(self, data: Mapping[Any, Any], header: str | None = None) -> dict[Any, Any]:
-        shown = _NOT_SECRET if header is None else _NOT_SECRET | _OF_HEADER_NAMES
         return {
-            name: value if plain_name(str(name)) in shown else self._blank(value, header)
+            name: self.value(value) if _is_reference(str(name), value, header) else self._blank(value, header)
             for name, value in data.items()
         }
 
@@ -230,8 +249,17 @@ class _Redaction:
         return shown
 
 
+def _is_reference(name: str, value: Any, header: str | None) -> bool:
+    """True for a field within a secret that names its source, or the header that has it."""
+    plain = plain_name(name)
+    if plain in _OF_HEADER_NAMES:
+        return header is not None and isinstance(value, str) and _HEADER_NAME.fullmatch(value) is not None
+    return plain in _NOT_SECRET and (isinstance(value, str) or plain == "watcheddirectory")
+
+
 def _is_suspicious(text: str) -> bool:
-    lower = text.lower().replace("\u017f", "s")  # the long s, which the expression takes for one
+    text = usual_letters(text)
+    lower = text.lower()
     return any(part in lower for part in _SUSPICIOUS_PARTS) and _SUSPICIOUS.search(text) is not None
 
 
@@ -256,8 +284,42 @@ def _read_data(text: str) -> tuple[str | None, tuple[str, ...]]:
         return None, ()
     redaction = _Redaction()
     shown = [redaction.value(data) for data in documents]
-    comments_shown = text if shown == documents else _dumped(text, shown)
-    return without_secrets(comments_shown, redaction.hidden.append), tuple(redaction.hidden)
+    comments = _secret_comments(text)
+    if _ALIAS.search(text) is not None:
+        copies = {hidden for hidden in redaction.hidden if hidden != REDACTED}
+        shown = [_without_copies(data, copies) for data in shown]
+    redaction.hidden += comments
+    shown_text = _dumped(text, shown) if comments or shown != documents else text
+    return without_forms(shown_text, redaction.hidden.append), tuple(redaction.hidden)
+
+
+def _secret_comments(text: str) -> list[str]:
+    """All comments of a text, if one has a secret in it or names one next to a value; otherwise none."""
+    comments = _COMMENT.findall(text) if "#" in text else []
+    joined = "\n".join(comments)
+    is_secret = _is_suspicious(joined) and (without_secrets(joined) != joined or _has_secret_entry(joined))
+    return comments if is_secret else []
+
+
+def _has_secret_entry(comments: str) -> bool:
+    has_entries = _ENTRY_SIGN.search(comments) is not None
+    return has_entries and any(_is_secret_pair(*pair) for pair in _COMMENTED_ENTRY.findall(comments))
+
+
+def _is_secret_pair(name: str, value: str) -> bool:
+    if plain_name(name) in _NAMING_FIELDS:
+        return is_secret_header(value)
+    number = int(value) if value.isdecimal() and len(value) <= MAX_DIGITS else value
+    return (is_secret_entry(name) or is_secret_field(name)) and not is_harmless(name, number)
+
+
+def _without_copies(data: Any, secrets: set[str]) -> Any:
+    """Data without what is hidden elsewhere in it: an alias has the value of its anchor."""
+    if isinstance(data, Mapping):
+        return {name: _without_copies(value, secrets) for name, value in data.items()}
+    if isinstance(data, list):
+        return [_without_copies(item, secrets) for item in data]
+    return REDACTED if _is_scalar(data) and str(data) in secrets else data
 
 
 def _dumped(text: str, documents: list[Any]) -> str:

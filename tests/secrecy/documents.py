@@ -25,6 +25,42 @@ _SAMPLE: Final = 12
 """One of so many messages of Envoy's is in all documents, as each makes explanations slower."""
 
 
+def text_forms(secret: str) -> Iterator[str]:
+    """Texts in which something other than the name of a field says that a part is secret."""
+    yield f"user:{secret}@host:80/path"
+    yield f"//user:{secret}@host"
+    yield f"log in as user:{secret}@host, please"
+    yield f"host:80/callback?code={secret}"
+    yield f"Bearer\t{secret}"
+    yield f"bearer:{secret}"
+    yield f"Basic\t{base64.b64encode(f'user:{secret}'.encode()).decode()}"
+    yield f"token={secret}"
+    yield f"AWS4-HMAC-SHA256 Credential=a/b, Signature={secret}"
+    yield f'request_handle:headers():add("authorization", "{secret}")'
+    yield f"local password = '{secret}'"
+    yield 'config = {"password": "' + secret + '"}'
+
+
+def entry_forms(secret: str) -> Iterator[str]:
+    """Entries of a mapping in YAML, between braces, whose secret is not the text of a value with a plain name."""
+    yield from (f"note: {json.dumps(text)}" for text in text_forms(secret))
+    yield f"a: b,  # old password: {secret}\n"
+    yield f"a: b,\n# key: authorization\n# value: {secret}\n"
+    yield f"a: b,  # http://user:{secret}@host\n"
+    yield f'"pa\\x73sword": {secret}'
+    yield f'"p\\u0061ssword": {secret}'
+    yield f'note: "B\\u0065arer {secret}"'
+    yield f"note: &a {secret}, password: *a"
+    yield f"password: &a {secret}, notes: [*a]"
+    yield f"x: &a {{note: {secret}}}, private_key: *a"
+    yield f"password1: {secret}, secretKeyValue: {secret}, token_2: {secret}, x-psk: {secret}, envoy.token.x: {secret}"
+    yield f"pa\u017f\u017fword: {secret}"
+    yield f"\uff50assword: {secret}"
+    yield f"name: authorization, value: {secret}, route: x"
+    yield f"token: {{header: {secret}}}"
+    yield f'headers: {{x-api-key: "%{secret.upper()}%"}}'
+
+
 class Planter:
     """Makes the documents. Each text in them is another."""
 
@@ -54,7 +90,7 @@ class Planter:
         return {key: name, "value": self._text()}
 
     def _headers(self) -> dict[str, Any]:
-        return {"set": [self._header()], "add": [self._header("x-api-key")]}
+        return {"set": [self._header()], "add": [self._header("x-api-key"), self._header("x-psk")]}
 
     def _match(self) -> dict[str, str]:
         return {"type": "Exact", **self._header()}
@@ -276,6 +312,8 @@ class Planter:
             path = "/typedConfig/privateKey/inlineString" if name == "networkFilter" else "/a/privateKey/inlineString"
             patch = {"op": "add", "path": path, "value": self._text()}
             changes.append({name: {"operation": "Patch", **where, "jsonPatches": [patch]}})
+        entries = [f"metadata: {{filter_metadata: {{x: {{{entry}}}}}}}" for entry in entry_forms(self._text())]
+        changes += [{"cluster": {"operation": "Patch", "value": entry}} for entry in entries]
         for begin in range(0, len(changes), _AT_ONCE):
             conf: Document = {"appendModifications": changes[begin : begin + _AT_ONCE]}
             yield self._policy("MeshProxyPatch", f"p{begin // _AT_ONCE}", default=conf)

@@ -12,6 +12,7 @@ from cp.model.secret_data import redacted, without_quotes
 from cp.model.secret_texts import _SECRET_WORDS, NAME_HINTS, is_secret_header
 from cp.policies import discover, kinds
 from cp.resources.redaction import redacted as shown_document
+from tests.secrecy.documents import entry_forms, text_forms
 from tests.secrecy.markers import CORE, markers_in
 
 SECRET = (
@@ -34,11 +35,13 @@ SECRET = (
         "x-credentials",
         "X-OAuth-Scopes",
     ),
+    *("x-psk", "apikeyv2", "xapikey1", "x-token2", "privatekeydata", "x-secretvalue", "x-ticket", "envoy.token.x"),
     *("subscriptionkey", "x-sig", "xSig", "x_sid", "x-pin", "Proxy-Authorization", "X-Client-Secret-Id"),
 )
 HARMLESS = (
     *("accept", ":authority", "x-request-id", "keep-alive", "x-author", "content-type", "x-passenger", "traceparent"),
     *("idempotency-key", "sec-websocket-key", "x-design-id", "x-b3-traceid", "www-authenticate", "x-envoy-retry-on"),
+    *("envoy.filters.http.jwt_authn", "x-v2", "x-http2-priority", "content-md5"),
     *("access-control-allow-credentials", "kuma.io/service", "x-assigned-to", "x-forwarded-client-cert"),
 )
 KINDS = kinds(discover())
@@ -87,10 +90,12 @@ SHOWN: dict[str, Any] = {
     "any value": {"name": "token", "string_match": {"safe_regex": {"regex": ".+"}}},
     "any bearer": {"name": "authorization", "regex": "^Bearer [A-Za-z0-9._-]{8,}$"},
     "a number": {"token": 5, "tokens": [1, 2.5], "session-key": 3600},
-    "a format": {"token": "%REQ(x-token)%", "x-auth-key": "%COMMAND%"},
+    "a format": {"token": "%REQ(x-token)%", "x-auth-key": "%PROTOCOL%"},
     "a format of a header": {"key": "authorization", "value": "Bearer %REQ(x-token?authorization)%"},
     "the name of a header": {"token": {"header": "x-token"}},
     "a text like a truth": {"name": "x-auth-cookie", "value": "true"},
+    "the size of a bucket": {"max_tokens": 1_000_000, "tokens_per_fill": 5000, "token-timeout": 3600},
+    "several commands": {"key": "authorization", "value": "Bearer %DYNAMIC_METADATA(a:b)%,%START_TIME%"},
     "a route": {"name": "auth-keys", "match": {"prefix": "/keys"}, "route": {"cluster": "auth"}},
 }
 
@@ -104,6 +109,12 @@ HIDDEN: dict[str, Any] = {
     "a number as a password": {"password": 123456, "x-pin": 1234},
     "digits": {"name": "x-auth-key", "value": "123456"},
     "beside a command": {"name": "x-auth-key", "value": "k3y%COMMAND%"},
+    "digits as a number": {"x-api-key": 12312312, "headers": {"key": "x-token", "value": 123123123}},
+    "a quantifier of nothing": {"name": "authorization", "value": "{1234}"},
+    "an unknown command": {"name": "x-api-key", "value": "%KEY%", "x-token": "Bearer %KEY%"},
+    "beside a field of routes": {"name": "authorization", "value": "k3y", "route": "", "redirect": {}},
+    "no name of a header": {"token": {"header": "s3cret"}},
+    "a key that is no file": {"private_key": {"filename": {"x": "s3cret"}}},
     "a regex with a word": {"name": "token", "regex": "^s3cret$"},
     "within a secret message": {"private_key": {"inline_string": "%KEY%", "header": "s3cret"}},
 }
@@ -112,6 +123,40 @@ HIDDEN: dict[str, Any] = {
 @pytest.mark.parametrize("data", HIDDEN.values(), ids=HIDDEN)
 def test_value_that_may_be_secret_is_hidden(data: dict[str, Any]) -> None:
     assert not re.search(r"123|k3y|s3cret|%KEY%", str(redacted(data)))
+
+
+@pytest.mark.parametrize("text", [*text_forms(CORE), f"user:{CORE}@{CORE}@host", f"\uff50assword={CORE}"])
+def test_text_with_a_secret_is_hidden(text: str) -> None:
+    assert not markers_in(redacted({"note": text})["note"].encode())
+
+
+@pytest.mark.parametrize("entry", [*entry_forms(CORE)])
+def test_patch_with_a_secret_is_hidden(entry: str) -> None:
+    text = f"metadata: {{filter_metadata: {{x: {{{entry}}}}}}}"
+
+    assert not markers_in(str(redacted({"operation": "Patch", "value": text})).encode())
+    assert not markers_in(str(redacted({"note": f"a: 1\n{text}\n"})).encode())
+
+
+HONEST = (
+    "name: x  # the key of the route, see http://host/path#key",
+    "timeout: 15s  # tokens: 5, max_tokens: 1000",
+    "routes:\n- match: {prefix: /token, headers: [{name: x-token, present_match: true}]}\n  route: {cluster: auth}",
+    "path_regex: '\\d+\\.auth'\nname: &a auth-service\ncluster: *a\nport_value: 8080",
+    "name: envoy.filters.http.jwt_authn\ntyped_config: {'@type': x, stat_prefix: auth}",
+    "format: '[%START_TIME%] %REQ(:METHOD)% %REQ(X-TOKEN)% key=%REQ(x-api-key)%'",
+    "address: {socket_address: {address: fd00::1, port_value: 15006}}  # localhost:8000@127.0.0.3:9001",
+    "note: 'contact a@example.com, or b@example.com; image@sha256:0011223344'",
+    "note: 'the bearer token of a basic authorization; token bucket, key: value'",
+    "tls: {private_key: {filename: /etc/key.pem, watched_directory: {path: /etc}}}",
+)
+
+
+@pytest.mark.parametrize("text", HONEST)
+def test_honest_patch_stays_readable(text: str) -> None:
+    data = {"operation": "Patch", "value": text, "note": text}
+
+    assert redacted(data) == data
 
 
 def test_harmless_forms_take_linear_time() -> None:

@@ -765,6 +765,8 @@ def route_to(name: str, path: str) -> Put:
 OF_EARLIER_VERSIONS = {
     "a key in a patch": patch_with_key,
     "a password without a scheme": lambda name, number: log_at(name, f"user:{value(number)}@host:9000"),
+    "a password before a path": lambda name, number: log_at(name, f"user:{value(number)}@host:9000/path"),
+    "a code in a path": lambda name, number: route_to(name, f"/callback?code={value(number)}"),
     "a signature in a path": lambda name, number: route_to(name, f"/blob?sig={value(number)}"),
 }
 
@@ -780,7 +782,7 @@ async def stored_by_earlier_version(path: Path, step: int, *puts: Put) -> None:
     query(path, f"PRAGMA user_version = {step}")
 
 
-@pytest.mark.parametrize("step", [7, 8])
+@pytest.mark.parametrize("step", [7, 8, 9])
 @pytest.mark.parametrize("make", OF_EARLIER_VERSIONS.values(), ids=OF_EARLIER_VERSIONS)
 def test_upgrade_reports_secrets_not_noted(path: Path, make: Callable[[str, int], Put], step: int) -> None:
     """That is no reason to suspect a stranger."""
@@ -798,7 +800,7 @@ def test_upgrade_reports_secrets_not_noted(path: Path, make: Callable[[str, int]
     run(scenario())
 
 
-@pytest.mark.parametrize("step", [7, 8])
+@pytest.mark.parametrize("step", [7, 8, 9])
 def test_upgrade_without_secrets_reports_nothing(path: Path, step: int) -> None:
     """Words such as `key` and `token` in a document are no secret yet."""
 
