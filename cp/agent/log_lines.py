@@ -1,4 +1,7 @@
-"""Envoy's standard output: access log lines in envelopes go to their address, all other lines are passed on."""
+"""Envoy's output. Of standard output, access log lines in envelopes go to their address, all others are passed on.
+
+Standard error has Envoy's log, which is passed on without secrets: Envoy logs a resource that it rejects as a whole.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from contextlib import contextmanager
 from typing import BinaryIO, Final, Protocol
 
 from cp.model.envelope import opened
+from cp.model.envoy_dumps import DumpRedactor
 
 _CHUNK: Final = 64 * 1024
 _LONGEST: Final = 1024 * 1024
@@ -40,6 +44,24 @@ def _read(output: BinaryIO, key: str, addresses: LogAddresses, passed_on: Binary
     while data := os.read(output.fileno(), _CHUNK):
         _write(passed_on, sorting.take(data))
     _write(passed_on, sorting.end())
+
+
+@contextmanager
+def redacted_log(log: BinaryIO, passed_on: BinaryIO) -> Iterator[None]:
+    """Pass the log on without its secrets, line by line, until it ends. It is always being read, as the output is."""
+    reading = threading.Thread(target=_redact, args=(log, passed_on), name="log", daemon=True)
+    reading.start()
+    try:
+        yield
+    finally:
+        reading.join(_SEND_WITHIN)
+
+
+def _redact(log: BinaryIO, passed_on: BinaryIO) -> None:
+    lines = LogLineRedactor()
+    while data := os.read(log.fileno(), _CHUNK):
+        _write(passed_on, lines.take(data))
+    _write(passed_on, lines.end())
 
 
 def _write(passed_on: BinaryIO, data: bytes) -> None:
@@ -77,3 +99,34 @@ class LogLineSorter:
             return False
         self._addresses.put(envelope.to, envelope.content)
         return True
+
+
+class LogLineRedactor:
+    """Redacts complete lines; a read may end in the middle of a line. A line beyond a limit is cut off there."""
+
+    def __init__(self) -> None:
+        self._dumps = DumpRedactor()
+        self._begun = bytearray()
+        self._left_out = 0
+
+    def take(self, data: bytes) -> bytes:
+        """Return the lines that are complete now."""
+        *pieces, begun = data.split(b"\n")
+        lines = [self._line(piece) + b"\n" for piece in pieces]
+        self._add(begun)
+        return b"".join(lines)
+
+    def end(self) -> bytes:
+        return self._line(b"")
+
+    def _add(self, piece: bytes) -> None:
+        room = _LONGEST - len(self._begun)
+        self._begun += piece[:room]
+        self._left_out += max(0, len(piece) - room)
+
+    def _line(self, piece: bytes) -> bytes:
+        self._add(piece)
+        line, left_out = self._begun.decode(errors="surrogateescape"), self._left_out
+        self._begun, self._left_out = bytearray(), 0
+        shown = self._dumps.line(line).encode(errors="surrogateescape")
+        return shown + (f" [{left_out} more bytes]".encode() if left_out else b"")

@@ -24,7 +24,7 @@ from cp.agent import envoys, guard, joining, ports, readiness, supervise, work_f
 from cp.agent.admin import EnvoyAdmin
 from cp.agent.drain import ProxyDrain
 from cp.agent.link import held_link
-from cp.agent.log_lines import forwarded_output
+from cp.agent.log_lines import forwarded_output, redacted_log
 from cp.agent.log_sinks import LogSinks
 from cp.agent.membership import Membership
 from cp.agent.metrics_push import pushed_metrics
@@ -205,6 +205,7 @@ def _supervised(
         with (
             work_folder.envoy_note(folder, child.pid),
             forwarded_output(supervise.output(child), key, sinks, sys.stdout.buffer),
+            redacted_log(supervise.log(child), sys.stderr.buffer),
             readiness.announced_readiness(drain.admin, say, membership.enter),
             pushed_metrics(drain.admin, bootstrap, say),
             held_link(drain.admin, membership, say),

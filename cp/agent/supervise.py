@@ -91,6 +91,7 @@ def _started(command: Sequence[str], environment: Mapping[str, str]) -> subproce
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             env={**os.environ, **environment},  # noqa: TID251  # the child inherits our environment
             process_group=0,
         )
@@ -101,6 +102,11 @@ def _started(command: Sequence[str], environment: Mapping[str, str]) -> subproce
 def output(child: subprocess.Popen[bytes]) -> BinaryIO:
     """The standard output of a child: never None, since it was started with a pipe."""
     return cast("BinaryIO", child.stdout)
+
+
+def log(child: subprocess.Popen[bytes]) -> BinaryIO:
+    """The standard error of a child, likewise."""
+    return cast("BinaryIO", child.stderr)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from cp.model.envoy_dumps import DumpRedactor
 from cp.model.secret_texts import (
     ENVOY_FIELDS,
     NAME_HINTS,
@@ -39,22 +40,10 @@ _MAY_BE_SECRET: Final = re.compile(
 )
 """Most lines have none of these, and are not examined any further."""
 
-_QUOTED: Final = r'\\?"(?:[^"\\]|\\[^"])*(?:\\?"|$)'
-_DUMPED_FIELD: Final = re.compile(rf"\b(inline_string|inline_bytes|raw_value|{'|'.join(ENVOY_FIELDS)})(:\s*){_QUOTED}")
-_DUMPED_HEADER: Final = re.compile(
-    rf'\b((?:key|name):\s*\\?"([\w.-]{{1,256}})\\?"\s+(?:value|string_match\s*\{{\s*\w+):\s*){_QUOTED}'
-)
-"""In the text format of protobuf."""
-
 
 def redacted_error(text: str) -> str:
-    """An error of Envoy's without the secrets of the resource that it repeats, in the text format of protobuf."""
-    text = _DUMPED_FIELD.sub(rf'\1\2"{REDACTED}"', text)
-    return without_secrets(_DUMPED_HEADER.sub(_without_header, text))
-
-
-def _without_header(match: re.Match[str]) -> str:
-    return f'{match[1]}"{REDACTED}"' if is_secret_header(match[2]) else match[0]
+    """An error of Envoy's without the secrets of the resource that it repeats."""
+    return "\n".join(map(DumpRedactor().line, text.split("\n")))
 
 
 def redacted_lines(lines: Iterable[str]) -> Iterator[str]:

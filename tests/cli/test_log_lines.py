@@ -5,11 +5,14 @@ from __future__ import annotations
 import io
 import json
 import os
+import time
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cp.agent.log_lines import LogLineSorter, forwarded_output
+from cp.agent.log_lines import LogLineRedactor, LogLineSorter, forwarded_output, redacted_log
+from tests.secrecy.markers import CORE, markers_in
 
 KEY = "0123456789abcdef"
 
@@ -98,3 +101,95 @@ def test_where_nobody_reads_the_rest_lines_are_sent_all_the_same() -> None:
         os.close(writing)
 
     assert taken.lines == [("logs:5000", b"first\n")]
+
+
+ENTRY = "[2026-11-20 15:07:47.727][7][warning][config] [source/x.cc:81] "
+DUMP = f"""{ENTRY}rejected: goo.gle/debugonly
+name: "kept-1"
+headers {{
+  key: "authorization"
+  value: "{CORE}"
+}}
+metadata {{
+  fields {{
+    key: "password"
+    value {{
+      struct_value {{ fields {{ key: "a" value {{ string_value: "{CORE}" }} }} }}
+    }}
+  }}
+}}
+private_key {{ inline_string: "{CORE}" }}
+default_source_code {{ inline_string: "x = \\"{CORE}\\"" }}
+session_ticket_keys {{
+  keys {{
+    inline_bytes: "{CORE}"
+{ENTRY}another thread's; port_value: 8080 "name": "kept-2"
+{ENTRY}[Tags: "StreamId":"1"] request headers complete (end_stream=true):
+':path', '/kept-3?token={CORE}'
+'authorization', 'Basic {CORE}'
+{ENTRY}{{"headers": [{{"name": "x-api-key", "value": "{CORE}"}}], "url": "http://u:{CORE}@h/", "name": "kept-4"}}
+{ENTRY}error_detail {{ message: "bad: fields {{\\n key: \\"token\\"\\n value {{ string_value: \\"{CORE}\\" }}" }} kept-5
+\xff \x00 no secret""".encode("latin-1")
+"""What Envoys print of messages, of headers at level debug, and of errors that quote both."""
+
+
+def redacted_log_of(*chunks: bytes) -> bytes:
+    lines = LogLineRedactor()
+    return b"".join(map(lines.take, chunks)) + lines.end()
+
+
+def test_log_is_passed_on_without_secrets() -> None:
+    shown = redacted_log_of(DUMP)
+
+    assert not markers_in(shown)
+    assert shown.count(b"[redacted]") >= DUMP.count(CORE.encode())
+    assert len(shown.splitlines()) == len(DUMP.splitlines())
+    assert all(f"kept-{number}".encode() in shown for number in range(1, 6))
+    assert b"port_value: 8080" in shown
+    assert shown.endswith(b"\xff \x00 no secret")
+
+
+@given(cuts=st.lists(st.integers(0, len(DUMP))))
+def test_log_does_not_depend_on_reads(cuts: list[int]) -> None:
+    ends = sorted({*cuts, len(DUMP)})
+
+    assert redacted_log_of(*(DUMP[a:b] for a, b in zip([0, *ends], ends, strict=False))) == redacted_log_of(DUMP)
+
+
+@given(st.lists(st.sampled_from(["a b", "{", "}", '"', "\\", "é", "\n", "5", ": ", "name", "[x]", "\x00"])))
+def test_other_lines_stay_as_they_are(parts: list[str]) -> None:
+    log = "".join(parts).encode()
+
+    assert redacted_log_of(log) == log
+
+
+def test_long_log_line_is_cut_off() -> None:
+    begun = b'private_key: "' + b"x" * 3_000_000
+
+    shown = redacted_log_of(begun[:1000], begun[1000:], b"\nnext")
+
+    assert shown == b'private_key: "[redacted]" [1951438 more bytes]\nnext'
+
+
+def test_log_is_read_to_its_end() -> None:
+    reading, writing = os.pipe()
+    passed_on = io.BytesIO()
+    with os.fdopen(reading, "rb") as log:
+        with redacted_log(log, passed_on):
+            os.write(writing, DUMP)
+            os.close(writing)
+
+        assert passed_on.getvalue() == redacted_log_of(DUMP)
+
+
+@pytest.mark.parametrize("part", ['"', "{", '"a": {', '\\"', '"\\"', "[a] ", "bearer:token:", "a:b@", 'token="', "_"])
+def test_log_line_costs_its_length(part: str) -> None:
+    short, long = (part * (size // len(part)) for size in (20_000, 200_000))
+
+    assert _seconds(long) < max(0.3, 40 * _seconds(short))
+
+
+def _seconds(line: str) -> float:
+    began = time.thread_time()
+    redacted_log_of(line.encode())
+    return time.thread_time() - began

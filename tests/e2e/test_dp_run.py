@@ -9,6 +9,7 @@ import psutil
 import pytest
 import yaml
 
+from tests.secrecy.markers import CORE, markers_in
 from tests.support import memory
 from tests.support.client import call
 from tests.support.collector import REFERENCE, Collector, resource
@@ -161,6 +162,34 @@ def arrived(sink: LineSink, backend: Address, path: str) -> None:
         return any(path in line for line in sink.lines)
 
     eventually(there, pause=0.2)
+
+
+def rejected_filter() -> Document:
+    """A patch with a filter that Envoy rejects as it has no prefix for its statistics, and prints with its headers."""
+    header = {"header": {"key": "authorization", "value": CORE}}
+    filter_ = {
+        "@type": "type.googleapis.com/envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit",
+        "request_headers_to_add_when_not_enforced": [header, {"header": {"key": "x-url", "value": f"//u:{CORE}@h"}}],
+        "descriptors": [{"entries": [{"key": "x-api-key", "value": CORE}]}],
+    }
+    value = json.dumps({"name": "rejected", "typed_config": filter_})
+    added = {"httpFilter": {"operation": "AddFirst", "value": value}}
+    target = {"targetRef": {"kind": "Mesh"}, "default": {"appendModifications": [added]}}
+    return {"type": "MeshProxyPatch", "mesh": "default", "name": "rejected", "spec": target}
+
+
+def test_log_of_envoy_has_no_secret(mesh: Playground, proxy: tuple[Proxy, Running]) -> None:
+    running = proxy[1]
+    with mesh.having(rejected_filter()):
+        eventually(lambda: "Proto constraint validation failed" in running.log.read_text())
+
+    log = running.log.read_text()
+    assert 'key: "authorization"' in log
+    assert "[redacted]" in log
+    assert not markers_in(log.encode())
+    running.send(signal.SIGTERM)
+    running.wait(15)
+    assert "caught ENVOY_SIGTERM" in running.log.read_text()
 
 
 def envoys(running: Running) -> list[psutil.Process]:
