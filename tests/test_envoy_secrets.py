@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from cp.model.envoy_secrets import redacted_error, redacted_lines
+from cp.model.envoy_dumps import redacted_error
+from cp.model.envoy_secrets import redacted_lines
 from cp.model.secret_data import redacted, without_secret_fields
 
 TOKEN = "eyJhbGciOiJub25lIn0.eyJuYW1lIjoid2ViIn0.c2lnbmF0dXJl"
@@ -67,6 +68,39 @@ def test_a_secret_on_the_line_of_its_name_is_left_out_too(data: Any) -> None:
 
     assert "secret" not in line
     assert "c2VjcmV0" not in line
+
+
+DUMP = """goo.gle/debugonly
+header {
+  key: "authorization"
+  value: "secret-text"
+}
+private_key { inline_string: "secret-text\\"x" }
+: Proto constraint validation failed
+"""
+
+
+def test_rejected_resource_has_no_secret() -> None:
+    """The dump of a configuration has the error of each resource that Envoy has rejected."""
+    data = {"error_state": {"details": DUMP, "last_update_attempt": "kept"}, "url": "user:secret-text@host/path"}
+    lines = "".join(redacted_lines(json.dumps(data, indent=1).splitlines(keepends=True)))
+
+    for shown in (json.loads(lines), redacted(data)):
+        assert "secret-text" not in str(shown)
+        assert 'key: "authorization"' in shown["error_state"]["details"]
+        assert shown["error_state"]["details"].endswith("Proto constraint validation failed\n")
+        assert shown["error_state"]["last_update_attempt"] == "kept"
+
+
+@pytest.mark.parametrize("size", [1, 10, 30, 60, 100])
+def test_rejected_resource_in_pieces_has_no_secret(size: int) -> None:
+    """A long line is read in pieces."""
+    line = json.dumps({"details": DUMP})[1:-1]
+    pieces = [line[: 20 + size], *(line[at : at + size] for at in range(20 + size, len(line), size)), ",\n"]
+
+    shown = "".join(redacted_lines(["{\n", *pieces, '"a": "kept"\n', "}\n"]))
+
+    assert json.loads(shown) == {"details": "[redacted]", "a": "kept"}
 
 
 def test_a_private_key_in_any_text_is_left_out() -> None:

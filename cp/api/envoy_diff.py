@@ -16,7 +16,7 @@ from google.protobuf import json_format
 from cp.api.envoy_json import as_data, message_of
 from cp.insight.fields import ABSENT, ChangedField, differing_fields
 from cp.model.checkpoint import Checkpoint, checked
-from cp.model.envoy_secrets import redacted_error
+from cp.model.envoy_dumps import redacted_error
 from cp.model.secret_data import redacted, without_secret_fields
 from cp.serving.delivery.nacks import without_dump
 from cp.translate.packing import CLUSTER, ENDPOINTS, LISTENER, ROUTES, SECRET, SHORT

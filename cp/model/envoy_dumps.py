@@ -59,6 +59,11 @@ class _Block:
     """The name of the header or entry with a secret that the message is about."""
 
 
+def redacted_error(text: str) -> str:
+    """An error of Envoy's without the secrets of the resource that it repeats."""
+    return "\n".join(map(DumpRedactor().line, text.split("\n")))
+
+
 class DumpRedactor:
     """Redacts lines one after the other. Everything else stays as it is."""
 

@@ -8,11 +8,13 @@ See record 0085.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Final
 
-from cp.model.envoy_dumps import DumpRedactor
+from cp.model.envoy_dumps import redacted_error
 from cp.model.secret_texts import (
     ENVOY_FIELDS,
     NAME_HINTS,
@@ -26,6 +28,10 @@ _STRING: Final = r'"(?:[^"\\]|\\.)*"'
 _IS_SECRET: Final = rf'"(?:{"|".join(ENVOY_FIELDS)})"\s*:\s*'
 _SECRET_LINE: Final = re.compile(rf"({_IS_SECRET})({_STRING}|\{{[^{{}}]*\}}|\[[^\[\]]*\])")
 _SECRET_BLOCK: Final = re.compile(rf"(\s*){_IS_SECRET}[\[{{]\s*$")
+_ERROR: Final = re.compile(r'\s*"details"\s*:\s*"')
+"""Of a rejected resource, in the dump of a configuration."""
+
+_WHOLE_ERROR: Final = re.compile(rf'(\s*"details"\s*:\s*)({_STRING})(,?\s*)')
 _NAMED_TEXT: Final = re.compile(rf'"([\w.-]{{1,64}})"(\s*:\s*){_STRING}')
 _HEADER_LINE: Final = re.compile(r'(\s*)"(?:key|name)"\s*:\s*"([\w.-]{1,256})",?\s*$')
 _OF_HEADER: Final = re.compile(r'\s*"(?:value|raw_value|\w+_match)"\s*:\s*')
@@ -34,16 +40,11 @@ _VALUE: Final = re.compile(rf"(:\s*|^\s*){_STRING}(,?\s*)$")
 _BLANK_VALUE: Final = rf'\1"{REDACTED}"\2'
 _BLANK_FIELD: Final = rf'\1"{REDACTED}"'
 _MAY_BE_SECRET: Final = re.compile(
-    rf"{_IS_SECRET}|{NAME_HINTS}|eyJ|basic |-----BEGIN"
-    r"|://[^/?#\s]*@|[?&;#][\w.-]{1,64}=",
+    rf"{_IS_SECRET}|{NAME_HINTS}|eyJ|-----BEGIN"
+    r"|basic|@|[?&;#][\w.-]{1,64}=",
     re.IGNORECASE,
 )
 """Most lines have none of these, and are not examined any further."""
-
-
-def redacted_error(text: str) -> str:
-    """An error of Envoy's without the secrets of the resource that it repeats."""
-    return "\n".join(map(DumpRedactor().line, text.split("\n")))
 
 
 def redacted_lines(lines: Iterable[str]) -> Iterator[str]:
@@ -53,7 +54,12 @@ def redacted_lines(lines: Iterable[str]) -> Iterator[str]:
     """
     blank: int | None = None
     header: int | None = None
+    is_cut_off = False
     for line in lines:
+        if is_cut_off or _ERROR.match(line) is not None:
+            yield _redacted_error_line(line, is_cut_off=is_cut_off)
+            is_cut_off = not line.endswith("\n")
+            continue
         if blank is None and header is None and _MAY_BE_SECRET.search(line) is None:
             yield line
             continue
@@ -71,6 +77,17 @@ def redacted_lines(lines: Iterable[str]) -> Iterator[str]:
         is_of_header = is_beside and _OF_HEADER.match(line) is not None
         blanked = _SECRET_LINE.sub(_BLANK_FIELD, _VALUE.sub(_BLANK_VALUE, line) if is_of_header else line)
         yield without_secrets(_NAMED_TEXT.sub(_without_text, blanked))
+
+
+def _redacted_error_line(line: str, *, is_cut_off: bool) -> str:
+    """A line with the error of a rejected resource, or a piece of a line that is too long to be read as one."""
+    end = "\n" if line.endswith("\n") else ""
+    match = None if is_cut_off else _WHOLE_ERROR.fullmatch(line)
+    with suppress(ValueError):  # it is no JSON
+        if match is not None:
+            return f"{match[1]}{json.dumps(redacted_error(json.loads(match[2], strict=False)))}{match[3]}"
+    tail = "," if end and line.rstrip().endswith(",") else ""
+    return f"{tail}{end}" if is_cut_off else f'{line[: line.index(":")]}: "{REDACTED}"{tail}{end}'
 
 
 def _without_text(match: re.Match[str]) -> str:

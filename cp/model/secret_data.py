@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import Any, Final, TypeGuard
 
 from cp.model.checkpoint import Checkpoint, pass_checkpoint
+from cp.model.envoy_dumps import redacted_error
 from cp.model.secret_texts import (
     HINT_WORDS,
     KEY_IN_BASE64,
@@ -189,6 +190,8 @@ class _Redaction:
         """A value by its name. What names a Secret is a message, and not a text."""
         if plain_name(name) == "cookienames":
             return value
+        if name == "details" and isinstance(value, str):  # the error of an Envoy that rejects a resource
+            return redacted_error(value)
         if isinstance(value, Mapping) and _OF_HEADERS.search(name) is not None:
             return self._message(value, is_secret_header)
         if not is_secret(name) or (is_cookie(name) and isinstance(value, str) and "=" not in value):

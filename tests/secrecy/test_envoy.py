@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from envoy.extensions.filters.network.http_connection_manager.v3.http_connection_manager_pb2 import HttpFilter
 
-from cp.model.envoy_secrets import redacted_error
+from cp.model.envoy_dumps import redacted_error
 from cp.model.secret_data import redacted
 from cp.policies import discover, kinds
 from cp.policies.mesh_proxy_patch.native import NotNative, native

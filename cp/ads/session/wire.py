@@ -25,7 +25,7 @@ from cp.ads.session.messages import (
     check_names,
 )
 from cp.ads.session.name_sets import NameSets
-from cp.model.envoy_secrets import redacted_error
+from cp.model.envoy_dumps import redacted_error
 from cp.model.registration import CERTIFICATES, DRAIN_TIME, OWNER, RESOURCE
 from cp.model.yaml import height
 from cp.translate.packing import SECRET, bytes_field, text_field
