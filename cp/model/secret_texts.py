@@ -308,8 +308,8 @@ def _without_token(match: re.Match[str], hide: Callable[[str], str]) -> str:
 
 def _without_bare_password(match: re.Match[str], hide: Callable[[str], str]) -> str:
     """A text up to its last @, behind which there is a host."""
-    user, rest = match.groups()
-    password, at, host = rest.rpartition("@")
+    user, remainder = match.groups()
+    password, at, host = remainder.rpartition("@")
     return f"{user}:{hide(password)}@{host}" if at and password and _HOST.match(host) is not None else match[0]
 
 
