@@ -124,6 +124,19 @@ def test_a_private_key_in_any_text_is_left_out() -> None:
             "pwd=",
         ),
         *('inline_string: "', 'key: "authorization" value: "', "{key: ", "[key, ", "- key\n", "# key\n"),
+        *(
+            "bearer:token:",
+            "bearer ",
+            "basic:",
+            "a:b@",
+            "//a:b@",
+            'token="',
+            "token=",
+            "token",
+            '("a","',
+            "# token: x\n",
+        ),
+        *("a: *b, ", "\\", '\\"', '"details": "', "a.b-", "\ufdfa"),
     ],
 )
 def test_no_text_of_a_compromised_machine_costs_more_than_its_length(text: str) -> None:
