@@ -128,5 +128,8 @@ class LogLineRedactor:
         self._add(piece)
         line, left_out = self._begun.decode(errors="surrogateescape"), self._left_out
         self._begun, self._left_out = bytearray(), 0
-        shown = self._dumps.line(line).encode(errors="surrogateescape")
+        try:
+            shown = self._dumps.line(line).encode(errors="surrogateescape")
+        except Exception:  # noqa: BLE001  # an Envoy whose log is no longer read would hang
+            shown = b"[a line that cannot be redacted]"
         return shown + (f" [{left_out} more bytes]".encode() if left_out else b"")

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cp.agent.log_lines import LogLineRedactor, LogLineSorter, forwarded_output, redacted_log
+from cp.model.envoy_dumps import DumpRedactor
 from tests.secrecy.markers import CORE, markers_in
 
 KEY = "0123456789abcdef"
@@ -161,6 +162,18 @@ def test_other_lines_stay_as_they_are(parts: list[str]) -> None:
     log = "".join(parts).encode()
 
     assert redacted_log_of(log) == log
+
+
+def test_line_that_cannot_be_redacted_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DumpRedactor, "line", lambda _, text: 1 / len(text))
+
+    assert (
+        redacted_log_of(b"one\n\n") == b"[a line that cannot be redacted]\n" * 2 + b"[a line that cannot be redacted]"
+    )
+
+
+def test_long_s_in_base64_is_no_error() -> None:
+    assert redacted_log_of("Basic \u017f\u017f\u017f\u017f".encode()) == "Basic \u017f\u017f\u017f\u017f".encode()
 
 
 def test_long_log_line_is_cut_off() -> None:
