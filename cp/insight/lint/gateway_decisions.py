@@ -155,10 +155,10 @@ class GatewayTableDecision:
             {
                 hostname: [(match, row_of(rule)) for match, rule in rows]
                 for hostname, rows in self._tables(
-                    host for host in some if not concerned.isdisjoint(covering(host.hostname))
+                    host for host in candidates if not concerned.isdisjoint(covering(host.hostname))
                 ).items()
             }
-            for some in hosts
+            for candidates in hosts
         )
         return before != after
 
