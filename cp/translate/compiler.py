@@ -13,6 +13,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
+from weakref import WeakKeyDictionary
 
 from cp.model.failure import WHOLE, Failure, joined, made_or_failure
 from cp.model.memo import IdentityDict
@@ -133,8 +134,8 @@ class Compiler:
         self._taken: Counter[str] = Counter()
         """The bytes that the classes of each mesh take of its budget, those of the last World among them."""
 
-        self._replaceable: dict[int, int] = {}
-        """The bytes of the classes of the last World, by their ids, in whose place no other class has come."""
+        self._replaceable: WeakKeyDictionary[ProxyClass, int] = WeakKeyDictionary()
+        """The bytes of the classes of the last World in whose place no other class has come."""
 
         self._trusted: dict[tuple[str, bool], TrustResult | None] = {}
         """The roots of each mesh in that World: those of its Envoys, and those of its gRPC clients."""
@@ -202,7 +203,7 @@ class Compiler:
         """
         fork = copy(self)
         fork._proxies, fork._splitter = dict(self._proxies), copy(self._splitter)  # noqa: SLF001  # it is ours
-        fork._taken, fork._replaceable = Counter(self._taken), dict(self._replaceable)  # noqa: SLF001  # the same
+        fork._taken, fork._replaceable = Counter(self._taken), copy(self._replaceable)  # noqa: SLF001  # the same
         return fork
 
     def _enter(self, world: World) -> None:
@@ -210,11 +211,13 @@ class Compiler:
             self._world, self._classes, self._trusted = world, IdentityDict(), {}
             self._changes = ResourceChanges(world)
             self._splitter.enter_next_world()
-            classes = {id(proxy.proxy_class): (mesh.mesh, proxy.proxy_class) for mesh, proxy in self._proxies.items()}
-            self._replaceable = {of: proxy_class.kept_bytes for of, (_, proxy_class) in classes.items()}
-            self._taken = Counter()
+            classes: IdentityDict[ProxyClass, tuple[str, ProxyClass]] = IdentityDict()
+            for dataplane, proxy in self._proxies.items():
+                classes.put(proxy.proxy_class, (dataplane.mesh, proxy.proxy_class))
+            self._taken, self._replaceable = Counter(), WeakKeyDictionary()
             for mesh, proxy_class in classes.values():
                 self._taken[mesh] += proxy_class.kept_bytes
+                self._replaceable[proxy_class] = proxy_class.kept_bytes
 
     def _class_of(
         self, world: World, dataplane: Resource, policies: OutboundPolicies, before: ProxyClass | None
@@ -232,7 +235,7 @@ class Compiler:
         proxy_class = classes.get(key)
         if proxy_class is None:
             rules = self._translator.rules_of_outbounds(of_proxy, caller)
-            given_up = self._replaceable.pop(id(before), None)
+            given_up = None if before is None else self._replaceable.pop(before, None)
             self._taken[dataplane.mesh] -= given_up or 0
             builder = ClassBuilder(
                 self._translator,

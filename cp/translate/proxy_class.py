@@ -58,7 +58,7 @@ class ClassHosts:
     fragment: Fragment
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class ProxyClass:
     """What all proxies of a class have in common, in one World. Equal only to itself."""
 
