@@ -118,7 +118,7 @@ def test_reachable_backends_fit_whatever_the_mesh_has() -> None:
     assert list(findings(in_world)) == []
 
 
-def test_mesh_budget_bounds_all_classes_and_keeps_the_first() -> None:
+def test_mesh_budget_keeps_the_first_classes() -> None:
     services = [service(f"s{number}", 20) for number in range(3)]
     proxies = [redirected(f"p{number}", f"s{number}") for number in range(3)]
     in_world = world(*proxies, *services, mesh=50 * DESTINATION_BYTES)
@@ -232,7 +232,7 @@ def test_write_of_too_many_ports_warns() -> None:
     assert "have 21 ports, and a proxy has room for 20" in warning.message
 
 
-def test_stored_service_over_its_limit_is_served_up_to_the_budget() -> None:
+def test_tolerated_service_is_served_within_the_budget() -> None:
     in_world = world(redirected("p0"), service("s0", 2_000), proxy=50 * DESTINATION_BYTES)
 
     assert any(finding.code == "unwritable" for finding in in_world.findings)

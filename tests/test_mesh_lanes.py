@@ -228,7 +228,7 @@ def test_held_mesh_is_reported_until_it_has_caught_up(monkeypatch: pytest.Monkey
     assert events.index("mesh.late") < events.index("mesh.caught_up")
 
 
-def test_mesh_late_names_the_connected_proxies_as_its_cause(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mesh_late_names_its_connected_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reconcile, "LATE_AFTER", 0.0)
     monkeypatch.setattr(reconcile, "_REPORTS_EVERY", 0.001)
 

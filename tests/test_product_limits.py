@@ -240,7 +240,7 @@ def test_rows_of_a_gateway_are_counted_before_they_are_built() -> None:
 
 
 @pytest.mark.usefixtures("few_rows")
-def test_lint_computes_no_rows_of_hostnames_that_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lint_computes_no_rows_of_left_out_hostnames(monkeypatch: pytest.MonkeyPatch) -> None:
     world, computed = gateway(100, rules=9), Counter[str]()
     monkeypatch.setattr("cp.insight.lint.gateway_decisions.routes_of", counted(routes_of, computed, "tables"))
 

@@ -71,7 +71,7 @@ def worths(rights: Iterable[AccessRight]) -> Iterator[RightWorth]:
         yield RightWorth(right, _worst(right), tuple(sorted(not_covered)), tuple(sorted(not_covered & NEWLY_NAMED)))
 
 
-def of_administrators_alone(rights: Iterable[AccessRight]) -> tuple[str, ...]:
+def administrators_only(rights: Iterable[AccessRight]) -> tuple[str, ...]:
     """Return the kinds that a right has to name to cover their writes, and that none of the rights names."""
     writing = [right for right in rights if Verb.WRITE in right.verbs]
     named = frozenset[str]().union(*(right.kinds for right in writing if right.kinds is not None))

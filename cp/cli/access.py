@@ -12,7 +12,7 @@ import typer
 from cp.access.powers import Harm
 from cp.access.rights import Rights, Subjects
 from cp.access.rights_file import BadAccessFile
-from cp.access.worth import RightWorth, names_of, of_administrators_alone, worths
+from cp.access.worth import RightWorth, administrators_only, names_of, worths
 from cp.cli.options import Output, OutputFormat, SettingsFile
 from cp.cli.output import print_data
 from cp.cli.own_settings import own_settings
@@ -66,14 +66,14 @@ def check(
 def _data(rights: Rights, all_worths: Sequence[RightWorth]) -> dict[str, Any]:
     return {
         "administrators": names_of(rights.administrators),
-        "ofAdministratorsAlone": list(of_administrators_alone(rights.rights)),
+        "administratorsOnly": list(administrators_only(rights.rights)),
         "rights": [worth.as_data() for worth in all_worths],
     }
 
 
 def _administrator_lines(rights: Rights) -> Iterator[str]:
     yield f"administrators: {_holders(rights.administrators) or 'nobody'} may {Harm.RULE.value}"
-    if kinds := of_administrators_alone(rights.rights):
+    if kinds := administrators_only(rights.rights):
         yield f"  No right names these kinds, so administrators alone write them: {', '.join(kinds)}."
 
 

@@ -116,7 +116,7 @@ ANSWERS: Final[Mapping[Words, CommandAnswer]] = {
             ),
         ),
         ("administrators", "object", "the `users` and `groups` that may do everything"),
-        ("ofAdministratorsAlone", "list", "kinds that no right names and that a right has to name to be written"),
+        ("administratorsOnly", "list", "kinds that no right names and that a right has to name to be written"),
     ),
     ("lint",): _object(
         "all findings",

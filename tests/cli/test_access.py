@@ -56,8 +56,8 @@ def test_access_check_shows_administrators(offline: Koguma, file: Path) -> None:
 
     assert lines[0] == "administrators: user root may do everything, as an administrator"
     assert data["administrators"] == {"users": ["root"], "groups": []}
-    assert {"GlobalSecret", "ZoneToken", "MeshTrust"} <= set(data["ofAdministratorsAlone"])
-    assert ", ".join(data["ofAdministratorsAlone"]) in lines[1]
+    assert {"GlobalSecret", "ZoneToken", "MeshTrust"} <= set(data["administratorsOnly"])
+    assert ", ".join(data["administratorsOnly"]) in lines[1]
     file.write_text("rights: []\n")
     assert "group mesh-system:admin may do everything" in offline("access", "check", file).lines[0]
 

@@ -78,7 +78,7 @@ def test_of_a_text_what_envoy_has_to_say_remains_and_not_what_it_was_given() -> 
     assert len(group.reports) == 2
 
 
-def test_dump_that_ends_with_a_value_is_left_out() -> None:
+def test_dump_ending_with_a_value_is_hidden() -> None:
     dump = 'goo.gle/debugonly \nname: "a"\nconnect_timeout {\n}\nalt_stat_name: "}: \\n:"\n'
 
     assert without_dump(f"{dump}: Proto constraint validation failed") == "Proto constraint validation failed"

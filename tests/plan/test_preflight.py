@@ -622,7 +622,7 @@ def test_rejection_names_the_policy_of_the_write(guarded: Api) -> None:
     assert dict(named) == {"a-worse": True, "b-stored": False, "bad": False}
 
 
-def test_rejection_names_what_the_write_changes_in_its_policy(guarded: Api) -> None:
+def test_rejection_names_the_changed_field(guarded: Api) -> None:
     def with_maximum(most: int) -> dict[str, Any]:
         policies = (TAKEN, changed_cluster("x"), changed_cluster("x", maxEjectionPercent=most))
         return patch(*(each["spec"]["default"]["appendModifications"][0] for each in policies))
@@ -632,7 +632,7 @@ def test_rejection_names_what_the_write_changes_in_its_policy(guarded: Api) -> N
     assert fault["field"] == "spec.default.appendModifications[2]"
 
 
-def test_rejection_says_that_the_write_has_no_policy_of_it(guarded: Api) -> None:
+def test_rejection_beyond_the_write_is_marked(guarded: Api) -> None:
     """The policy that had hidden the fault of another one is deleted."""
     hiding = "/meshes/default/meshproxypatches/a-hiding"
     guarded.put(f"{PATCH}?preflight=false", REFUSED).raise_for_status()
