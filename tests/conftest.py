@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import importlib
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,8 @@ from hypothesis import HealthCheck, settings
 
 from tests.golden import Golden
 from tests.witness import Witness
+
+_TESTS = Path(__file__).parent
 
 # The time that an example takes depends on the machine, and so is not limited. The profile `long` draws many examples,
 # `landing` the same ones each time, and `fresh`, which is for `make draws`, new ones for a round.
@@ -55,6 +59,17 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.enable()
+
+
+def pytest_collection(session: pytest.Session) -> None:
+    """Import this worker's share of the test modules first, so that in a fresh clone only one worker compiles each."""
+    worker = getattr(session.config, "workerinput", None)
+    if worker is None or session.config.args != session.config.getini("testpaths"):
+        return
+    number, count = int(worker["workerid"].removeprefix("gw")), worker["workercount"]
+    for path in sorted(_TESTS.rglob("test_*.py"))[number::count]:
+        with suppress(Exception, pytest.skip.Exception):  # collection imports it again, and reports what is wrong
+            importlib.import_module(".".join((_TESTS.name, *path.relative_to(_TESTS).with_suffix("").parts)))
 
 
 @pytest.fixture
