@@ -295,6 +295,7 @@ def test_zero_keeps_connections(mesh: Playground, backend: Address, other: Addre
     )
     with mesh.having(policy("MeshTimeout", "limit", everywhere, off)):
         eventually(lambda: http_options(mesh.envoys["frontend"], "other").get("idle_timeout") == "0.300s")
+        eventually(lambda: http_options(mesh.envoys["frontend"], "backend").get("idle_timeout") == "0s")
         assert {call(backend).status, call(other).status} == {200}
         opened, _ = mesh.services["backend"].connections
 
