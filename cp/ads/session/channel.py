@@ -385,7 +385,7 @@ class Channel:
         self._owes_response = False
         if self.subscription.wildcard and self.subscription.initial_versions:
             missing = snapshot.versions(self.type_url).keys() - self.subscription.initial_versions.keys()
-            self._resources.deviations = dict.fromkeys(missing, ABSENT)
+            self._resources.deviate(dict.fromkeys(missing, ABSENT))
 
     def _enter_initial_versions(self, snapshot: Snapshot) -> None:
         """Each name of which the client has another version than the snapshot becomes a deviation."""
@@ -398,8 +398,10 @@ class Channel:
         differing = () if client_versions == versions else client_versions.items() - versions.items()
         for name, version in differing:
             if name in self.subscription:
-                kept = self._resources.deviations if self._unknown is None or name in versions else self._unknown
-                kept[name] = version
+                if self._unknown is None or name in versions:
+                    self._resources.deviate({name: version})
+                else:
+                    self._unknown[name] = version
         self.subscription.requested -= client_versions.keys()
 
     def keep_unknown(self) -> None:
@@ -421,7 +423,7 @@ class Channel:
         gone = {
             name: version for name, version in (self._unknown or {}).items() if base.get(self.type_url, name) is None
         }
-        self._resources.deviations |= gone
+        self._resources.deviate(gone)
         self._unknown = None
 
     # --- responses, and the client's answers to them ---

@@ -20,7 +20,8 @@ Three things always hold, and `Channel` keeps them too:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from weakref import ref
 
 from cp.ads.session.messages import NackedResource
 from cp.ads.session.subscription import Subscription
@@ -38,14 +39,15 @@ UNKNOWN = "?"  # the client has the resource, or not, in a version that we do no
 
 class ClientResources:
     __slots__ = (
-        *("_can_remove", "_kept", "_nacked_then_replaced", "_repeats_all", "_subscription", "_type_url"),
-        *("base", "deviations", "nacked"),
+        *("_can_remove", "_deviations", "_kept", "_nacked_then_replaced", "_repeats_all", "_settled"),
+        *("_subscription", "_type_url", "base", "nacked"),
     )
 
     def __init__(self, subscription: Subscription, *, repeats_all: bool, can_remove: bool) -> None:
         """`repeats_all`: a response holds all that the client is to keep; `can_remove`: a response can remove some."""
         self.base = EMPTY  # what the client has, or will have once it has ACKed all that is pending
-        self.deviations: dict[str, str] = {}  # name -> the version that the client has instead of that in `base`
+        self._deviations: dict[str, str] = {}
+        self._settled: tuple[object, ...] | None = None  # for what `end_deviations` has nothing left to send
         self.nacked: dict[str, str] = {}  # name -> the version that is held back, because the client NACKed it
         # name -> the resource that the client has instead of that in `base`: what a NACKed version would have replaced
         # (`NackedResource.in_force`), and, where responses repeat everything, what is to be removed only later.
@@ -57,6 +59,16 @@ class ClientResources:
         self._can_remove = can_remove
         self._subscription = subscription
         self._type_url = subscription.type_url
+
+    @property
+    def deviations(self) -> dict[str, str]:
+        """Name -> the version that the client has instead of that in `base`."""
+        return self._deviations
+
+    def deviate(self, versions: Mapping[str, str]) -> None:
+        """Enter names with the versions that the client has."""
+        self._deviations.update(versions)
+        self._settled = None
 
     @property
     def has_open_deviations(self) -> bool:
@@ -97,7 +109,7 @@ class ClientResources:
 
     def _enter_removed(self, name: str) -> None:
         packed = self.base.get(self._type_url, name)
-        self.deviations[name] = UNKNOWN if packed is None else packed.version
+        self.deviate({name: UNKNOWN if packed is None else packed.version})
         if self._repeats_all and packed is not None:
             self._kept[name] = packed
 
@@ -109,6 +121,11 @@ class ClientResources:
         `outgoing` has what the snapshot lacks and the client is to keep for now. `may_remove` tells whether resources
         that neither of them has may be removed yet.
         """
+        # A client that unsubscribes from thousands of names one by one would have all others looked at for each.
+        parts = tuple(tuple(map(ref, each.parts)) for each in (snapshot, outgoing))
+        basis = parts, may_remove, self._subscription.wildcard
+        if basis == self._settled:
+            return [], []
         updated: list[PackedResource] = []
         removed: list[str] = []
         can_remove = may_remove and self._can_remove
@@ -126,10 +143,12 @@ class ClientResources:
             elif can_remove:
                 del self.deviations[name]
                 removed.append(name)
+        self._settled = basis
         return updated, removed
 
     def record_sent(self, packed: PackedResource, snapshot: Snapshot) -> None:
         """From here on the client has this resource, which is in the snapshot or is outgoing."""
+        self._settled = None
         if snapshot.get(self._type_url, packed.name) is None:  # it is outgoing: the client will lose it
             self.deviations[packed.name] = packed.version
         else:
@@ -158,7 +177,7 @@ class ClientResources:
         for packed in new_resources:
             # If `base` has another version by now, that one is on its way to the client, whose answer to it decides.
             if self.base.get(self._type_url, packed.name) == packed and self._has_base_version(packed.name):
-                self.deviations[packed.name] = UNKNOWN
+                self.deviate({packed.name: UNKNOWN})
                 self._keep(acked.get(self._type_url, packed.name), packed)
                 if packed in culprits:
                     self.nacked[packed.name] = packed.version
@@ -167,10 +186,11 @@ class ClientResources:
         """The response that removed these was NACKed: remove them once more."""
         for name in names:
             if self.base.get(self._type_url, name) is None and self._has_base_version(name):
-                self.deviations[name] = UNKNOWN
+                self.deviate({name: UNKNOWN})
 
     def release(self, names: Iterable[str]) -> None:
         """Let these be sent again, though the client NACKed them: their deviations stay, and are not held back."""
+        self._settled = None
         if self.nacked:
             for name in names:
                 self.nacked.pop(name, None)

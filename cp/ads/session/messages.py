@@ -18,9 +18,9 @@ MOST_NAMES: Final = 50_000
 """Of one type, in one request and on one stream: a client that reconnects requests all of them in one. It takes some
 milliseconds to read so many, in which all other streams wait."""
 
-MOST_BYTES: Final = 4 * 1024 * 1024
-"""Of memory for the names of one type on one stream, without those that the client is sent: some 200 for each of
-20,000."""
+MOST_BYTES: Final = 8 * 1024 * 1024
+"""Of memory for the names of one type on one stream, without those that the client is sent. The names of all
+that a proxy is served by default fit in: it names them too when it connects after its services were deleted."""
 
 MOST_CHARACTERS: Final = 1024
 """Of a version, a nonce or a name that is to be compared with one of ours. Ours are shorter."""
