@@ -59,6 +59,9 @@ _TITLE: Final = "Could not apply resources"
 _MOST_QUOTES: Final = 400_000
 """Of 50,000 resources, with four texts each."""
 
+MOST_RESOURCES: Final = 2000
+"""In one request, except by administrators: proxies of all meshes wait until its resources have been read."""
+
 log = structlog.get_logger()
 
 
@@ -114,6 +117,7 @@ class ApplyHandler:
             must_be_writable(self._api)
         text, work = await text_of(request, self._api.body_limit), self._api.works.documents
         order = await work.do(request, partial(self._order, text))
+        _must_be_few(request, len(order.report.documents))
         await work.do(request, lambda _: caller_of(request).must_write(order.report.documents))
         await work.do(request, lambda _: must_be_for_people(order.keys))
         # Again where somebody wrote a Dataplane or a Mesh meanwhile, or what is to be deleted.
@@ -351,6 +355,12 @@ def _outcomes(
             "outcome": outcome_of(stored_by_key.get(key), document),
             **({"warnings": warnings[key]} if key in warnings else {}),
         }
+
+
+def _must_be_few(request: Request, count: int) -> None:
+    if count > MOST_RESOURCES and not caller_of(request).is_administrator:
+        text = f"there are {count}, and {MOST_RESOURCES} are the most in one request"
+        raise bad_request("resources", text, "apply them in parts, or have an administrator apply them", _TITLE)
 
 
 def _leftovers(

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 from starlette.requests import Request
 
+from cp.api.body_room import take_room
 from cp.api.errors import TOO_LARGE, ApiError, bad_request, invalid
 from cp.api.guard import JSON, content_type
 from cp.api.numbers import natural
@@ -67,6 +68,7 @@ async def text_of(request: Request, setting: int, most: int = sys.maxsize) -> st
     async for chunk in request.stream():
         size += len(chunk)
         if size <= limit:
+            take_room(request.scope, len(chunk))
             chunks.append(chunk)
         elif size > limit * _PATIENCE:
             break

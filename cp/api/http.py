@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from cp.api.answer_room import AnswerRoom, RoomForAnswers
 from cp.api.apply import ApplyHandler
 from cp.api.authentication import Authentication
+from cp.api.body_room import BodyRoom, RoomForBodies
 from cp.api.bootstrap import BootstrapHandler
 from cp.api.collaborators import Collaborators
 from cp.api.delivery import ProgressHandler
@@ -114,6 +115,7 @@ def _app(routes: Sequence[Route], collaborators: Collaborators) -> Starlette:
             Middleware(BrowserGuard, hosts=collaborators.hosts),
             Middleware(ApiDoor, authentication=authentication),
             Middleware(RoomForAnswers, room=AnswerRoom()),
+            Middleware(RoomForBodies, room=BodyRoom()),
         ],
     )
 

@@ -407,6 +407,19 @@ def test_a_list_over_meshes_has_what_the_caller_may_read(entrance: Entrance) -> 
         assert api.get(path).json()["total"] == 2
 
 
+def test_many_resources_at_once_take_an_administrator(monkeypatch: pytest.MonkeyPatch, entrance: Entrance) -> None:
+    monkeypatch.setattr("cp.api.apply.MOST_RESOURCES", 1)
+    api = entrance.api(OF_TEAM)
+    texts = [TIMEOUT_YAML, TIMEOUT_YAML.replace("name: slow", "name: other")]
+    body = {"resources": [{"text": text} for text in texts]}
+
+    refused = api.post("/_apply", json=body, headers=bearer(OF_MEMBER))
+    taken = api.post("/_apply", json=body, headers=bearer(OF_ADMIN))
+
+    assert (refused.status_code, taken.status_code) == (400, 200)
+    assert "there are 2, and 1 are the most" in refused.json()["detail"]
+
+
 def test_every_resource_of_a_request_is_judged_and_none_written(entrance: Entrance) -> None:
     api = entrance.api(OF_TEAM)
     texts = [TIMEOUT_YAML, TIMEOUT_YAML.replace("mesh: default", "mesh: other"), "type: Mesh\nname: new\n"]
