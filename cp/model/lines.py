@@ -14,6 +14,7 @@ class Lines:
     """The line of one value, and the lines of the values within it, as a tree.
 
     A table by paths would repeat every key above a value, so it could be a thousand times as large as its document.
+    Values within one that begin on its line may be left out (`on_one_line`).
     """
 
     line: int = 0
@@ -34,6 +35,12 @@ class Lines:
         if isinstance(key, str):
             return self.fields.get(key)
         return self.items[key] if key < len(self.items) else None
+
+    def on_one_line(self) -> Lines:
+        """The same lines, without the values within if all of them begin on the line of this one."""
+        within = (*self.fields.values(), *self.items)
+        is_one = all(lines.line == self.line and not lines.fields and not lines.items for lines in within)
+        return Lines(self.line) if within and is_one else self
 
     def beginning_on(self, line: int) -> Lines:
         """The same lines for a value whose key stands on an earlier line."""

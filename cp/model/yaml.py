@@ -128,7 +128,7 @@ class _Builder:
         while not self._loader.check_event(yaml.SequenceEndEvent):
             nodes.append(self._node(depth + 1))
         self._loader.get_event()
-        return [value for value, _ in nodes], Lines(line, items=tuple(lines for _, lines in nodes))
+        return [value for value, _ in nodes], Lines(line, items=tuple(lines.on_one_line() for _, lines in nodes))
 
     def _mapping(self, line: int, depth: int) -> tuple[dict[str, Any], Lines]:
         entries: dict[str, Any] = {}
@@ -138,7 +138,9 @@ class _Builder:
             if key in entries:
                 raise NotYaml(f"the key `{_short(key)}` stands here twice", line_of_key)
             entries[key], lines = self._node(depth + 1)
-            fields[key] = lines.beginning_on(line_of_key)
+            lines = lines.beginning_on(line_of_key)
+            # The Universal form has the fields of `metadata` and `spec` of the Kubernetes form at its top.
+            fields[key] = lines.on_one_line() if depth else lines
         self._loader.get_event()
         return entries, Lines(line, fields)
 

@@ -58,3 +58,21 @@ def test_what_is_known_of_lines_grows_with_the_document_whatever_its_keys() -> N
 
     assert document.source.line(f"labels.{long}[{many - 1}]") == 5
     assert used < 50 * len(text) + 500 * many
+
+
+def test_values_on_one_line_take_one_entry() -> None:
+    ports = ", ".join(f"{{port: {number}, name: p{number}}}" for number in range(3000))
+    text = f"""apiVersion: kuma.io/v1alpha1
+kind: MeshService
+metadata: {{name: x, labels: {{a: b}}}}
+spec:
+  selector:
+  - c
+  ports: [{ports}]
+"""
+
+    (document,) = read_documents(text, "mesh.yaml").documents
+
+    paths = ("type", "name", "labels.a", "spec", "spec.selector[0]", "spec.ports[2999].name", "spec.ports[3000]")
+    assert [document.source.line(path) for path in paths] == [2, 3, 3, 4, 6, 7, 7]
+    assert len(json.dumps(document.source.lines.plain())) < 300
