@@ -48,27 +48,32 @@ class PackedResource:
     body: bytes = field(repr=False)
     version: str
     digest: int = field(repr=False, compare=False)
-    head: bytes = field(repr=False, compare=False)
-    """The bytes that stand before the body in a state-of-the-world response."""
-
-    delta_head: bytes = field(repr=False, compare=False)
-    """The same in a delta response. The heads are kept and not the frames, so that the body is in memory once."""
 
     @classmethod
     def of(cls, type_url: str, name: str, body: bytes) -> PackedResource:
         version = hashlib.sha256(body).hexdigest()[:16]
-        any_head = text_field(1, type_url) + _head(2, len(body))
-        head = _head(2, len(any_head) + len(body)) + any_head
-        resource_head = text_field(1, version) + text_field(3, name) + head
         return cls(
             type_url=type_url,
             name=name,
             body=body,
             version=version,
             digest=digest_of(f"{type_url}\0{name}\0{version}"),
-            head=head,
-            delta_head=_head(2, len(resource_head) + len(body)) + resource_head,
         )
+
+    @property
+    def head(self) -> bytes:
+        """The bytes that stand before the body in a state-of-the-world response.
+
+        The heads are larger than many bodies, and batches keep their messages, so they are not kept.
+        """
+        any_head = text_field(1, self.type_url) + _head(2, len(self.body))
+        return _head(2, len(any_head) + len(self.body)) + any_head
+
+    @property
+    def delta_head(self) -> bytes:
+        """The same in a delta response."""
+        resource_head = text_field(1, self.version) + text_field(3, self.name) + self.head
+        return _head(2, len(resource_head) + len(self.body)) + resource_head
 
     @property
     def frame(self) -> bytes:
