@@ -121,13 +121,13 @@ def test_reachable_backends_fit_whatever_the_mesh_has() -> None:
 def test_mesh_budget_keeps_the_first_classes() -> None:
     services = [service(f"s{number}", 20) for number in range(3)]
     proxies = [redirected(f"p{number}", f"s{number}") for number in range(3)]
-    in_world = world(*proxies, *services, mesh=50 * DESTINATION_BYTES)
+    in_world = world(*proxies, *services, mesh=42 * DESTINATION_BYTES)
     compiler = Compiler(policies())
     counts = [len(compiled(in_world, compiler, f"p{number}").proxy_class.outbounds) for number in range(3)]
 
     assert counts[:2] == [20, 20]
     assert 10 <= counts[2] < 20
-    assert compiler.taken["default"] <= 50 * DESTINATION_BYTES
+    assert compiler.taken["default"] <= 42 * DESTINATION_BYTES
     for revision, asked_first in enumerate((2, 0, 1), 1):
         more = service("s9", revision)
         in_world = in_world.next({more.key: more}, revision)
@@ -139,7 +139,7 @@ def test_mesh_budget_keeps_the_first_classes() -> None:
     ((about, message),) = findings(in_world)
     assert about == "Mesh default"
     assert "destinations of all proxies of a mesh come to" in message
-    assert int(message.split(" come to ")[1].split(" ")[0].replace(",", "")) > 50 * DESTINATION_BYTES
+    assert int(message.split(" come to ")[1].split(" ")[0].replace(",", "")) > 42 * DESTINATION_BYTES
 
 
 def test_room_that_becomes_free_is_taken() -> None:
@@ -220,6 +220,17 @@ def test_counted_bytes_are_those_that_are_kept(documents: Any) -> None:
         tracemalloc.stop()
 
     assert kept / 1.5 < proxy.proxy_class.kept_bytes < kept * 1.5
+
+
+def test_recompiled_results_keep_the_same_tasks() -> None:
+    compiler, documents = Compiler(policies()), list(plain_ports())
+    first, again = (compiled(world(*documents), compiler).proxy_class for _ in range(2))
+
+    for outbound in again.outbounds.values():
+        assert outbound.task is first.outbounds[outbound.address].task
+        assert outbound.outbound is outbound.task.site
+    for key, backend in again.backends.items():
+        assert list(map(id, backend.tasks)) == list(map(id, first.backends[key].tasks))
 
 
 def test_write_of_too_many_ports_warns() -> None:

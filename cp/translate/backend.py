@@ -32,7 +32,7 @@ from cp.translate.view.mtls import with_tls
 from cp.translate.view.services import backend_of, cluster_name, endpoints_of, outside_of, protocol_of
 from generators.proxy import Endpoints
 
-_FIXED_BYTES: Final = 4_200
+_FIXED_BYTES: Final = 3_200
 """The bytes of a backend beside its endpoints and the contents of its resources."""
 
 
@@ -132,6 +132,7 @@ class BackendStage:
         tasks = self.tasks(world, mesh, destination, effective, caller, mark=mark)
         size = self._fragments.take(room, *tasks)
         fragments, kept = self._fragments.get_within(room, *tasks, fixed=_FIXED_BYTES)
+        tasks = tuple(fragment.task or task for fragment, task in zip(fragments, tasks, strict=True))
         names = names_of(destination) | names_in(effective)
         names = names if outside is None else names | outside.names
         return BackendResult(destination, effective, tasks, fragments, names, size, kept)

@@ -45,10 +45,14 @@ Problem: TypeAlias = tuple[str, str, str]
 """What a policy could not do: its kind, the path in its conf, and why."""
 
 
+_NOTHING_USED: Final[frozenset[tuple[str, str]]] = frozenset()
+"""One set for all fragments without any: each empty set takes 216 bytes."""
+
+
 class Fragment:
     """The finished resources of one task. Equal only to itself: equal tasks have the same fragment."""
 
-    __slots__ = ("__weakref__", "failure", "problems", "resources", "used")
+    __slots__ = ("__weakref__", "failure", "problems", "resources", "task", "used")
 
     def __init__(
         self,
@@ -64,8 +68,11 @@ class Fragment:
         self.problems = tuple(problems)
         """What policies could not do of what they say."""
 
-        self.used = frozenset(used)
+        self.used = frozenset(used) or _NOTHING_USED
         """Where a policy says which of its parts are about something here: its kind, and the path in its conf."""
+
+        self.task: Task | None = None
+        """The task under which it is kept. Results keep this one, and not one that is equal to it."""
 
     def __iter__(self) -> Iterator[PackedResource]:
         return iter(self.resources)
@@ -175,6 +182,7 @@ class FragmentCache:
         fragment = self._kept.get(task)
         if fragment is None:
             fragment = self._kept[task] = _attempt(task, self._policies)
+            fragment.task = task
             self.built += 1
         else:
             self.reused += 1

@@ -30,7 +30,7 @@ from cp.translate.view.services import cluster_name, exists, outside_of, protoco
 from cp.translate.view.sidecars import sidecar_of_caller
 from generators.proxy import Outbound, Protocol, Route
 
-FIXED_BYTES: Final = 3_000
+FIXED_BYTES: Final = 2_200
 """The bytes of an outbound beside its rows and the contents of its resources."""
 
 _ANSWER: Final = "an answer of 500"
@@ -145,6 +145,8 @@ class OutboundStage:
             (fragment,), kept = self._fragments.get_within(room, task)
         except OverLimit as over:
             return _without_routes(address, failure(over), protocol)
+        task = fragment.task or task
+        outbound = task.site if isinstance(task.site, Outbound) else outbound
         own_names = {*names_of(destination), *_names_of_routes(resolver), *resolver.names_referred_to}
         is_callable = bool(outbound.names) or not caller.is_grpc  # a gRPC client calls names, not addresses
         return OutboundResult(
