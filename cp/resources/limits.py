@@ -216,7 +216,7 @@ BYTES_OF_INBOUNDS: Final = Limit(
     "write fewer clients or smaller confs, or divide the Dataplane",
 )
 BYTES_OF_PROXY: Final = Limit(
-    _MIB * 160,
+    _MIB * 128,
     "bytes",
     "the destinations of a proxy",
     "the destinations that do not fit cannot be called; the services that were created first fit first",
