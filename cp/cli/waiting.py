@@ -92,6 +92,8 @@ def until_delivered(
         if report is not None:
             report({})
         raise _interrupted(written) from None
+    except Problem as problem:
+        raise _not_waited(problem, written) from None
     late = [] if everybody is None else _late(everybody, written)
     if report is not None:
         report({**last, "waiting": late} if late else last)
@@ -108,6 +110,12 @@ def _interrupted(written: WrittenResources) -> Problem:
         return Problem("not waited for to the end", "Nothing had to be changed: it was stored before.", INTERRUPTED)
     hint = "The change is stored, and proxies are served it all the same. Repeat the command to wait again."
     return Problem("not waited for to the end", hint, INTERRUPTED)
+
+
+def _not_waited(problem: Problem, written: WrittenResources) -> Problem:
+    """The problem that ended the waiting, with what became of the writes before it."""
+    stored = "The change is stored: only the wait for proxies failed." if written.revisions else ""
+    return Problem(problem.message, "\n".join(filter(None, (problem.hint, stored))), problem.status)
 
 
 def _last(client: Client, question: Data, timeout: Duration) -> Data:

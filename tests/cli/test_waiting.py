@@ -265,6 +265,22 @@ def test_who_stops_waiting_is_told_that_nothing_is_taken_back(revisions: list[in
     assert hint in problem.value.hint
 
 
+class Closed:
+    """A control plane that does not tell this caller of proxies."""
+
+    def lines(self, path: str, data: Any, seconds: float) -> list[dict[str, Any]]:
+        raise Problem("user ann may not read Inspection in any mesh", "ask an administrator")
+
+
+def test_failed_wait_reports_the_change_as_stored() -> None:
+    client: Any = Closed()
+
+    with pytest.raises(Problem, match="may not read Inspection") as problem:
+        until_delivered(client, WrittenResources(revisions=[7]), duration("1s"))
+
+    assert problem.value.hint == "ask an administrator\nThe change is stored: only the wait for proxies failed."
+
+
 @pytest.mark.parametrize(
     ("key", "is_late"),
     [
