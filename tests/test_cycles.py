@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from weakref import ref
 
 import pytest
@@ -17,17 +14,9 @@ from cp.resources.world import World
 from cp.translate.compiler import Compiler
 from tests.golden import Case, cases
 from tests.snapshots import Question, policies
+from tests.support.garbage import cyclic_garbage, types_of, without_collector
 
 STRIDE = 5
-
-
-@contextmanager
-def without_collector() -> Iterator[None]:
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 def relabelled(document: Document, number: int) -> Document:
@@ -63,24 +52,4 @@ def test_lint_leaves_nothing_to_the_collector(case: Case) -> None:
 
     with cyclic_garbage() as garbage:
         lint(policies(), World.of(read_documents(case.text, case.name).documents, kinds(policies())))
-    assert {name for name in map(type_name, garbage) if name.startswith("cp.")} == set()
-
-
-@contextmanager
-def cyclic_garbage() -> Iterator[list[object]]:
-    """The objects that only the collector can free after the block."""
-    gc.collect()
-    found: list[object] = []
-    with without_collector():
-        gc.set_debug(gc.DEBUG_SAVEALL)
-        try:
-            yield found
-            gc.collect()
-            found += gc.garbage
-        finally:
-            gc.set_debug(0)
-            gc.garbage.clear()
-
-
-def type_name(value: object) -> str:
-    return f"{type(value).__module__}.{type(value).__qualname__}"
+    assert types_of(garbage) == set()

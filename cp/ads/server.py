@@ -16,7 +16,7 @@ from cp.ads.large_messages import LargeMessageSlots
 from cp.ads.proxy_shares import ProxyShares, ShareLimits
 from cp.ads.refusal_log import RefusalLog
 from cp.ads.rounds import LoopRounds
-from cp.ads.stream import DELTA, MOST_SILENT, STATE_OF_THE_WORLD, Stream, StreamKind, StreamSurroundings
+from cp.ads.stream import DELTA, MOST_SILENT, STATE_OF_THE_WORLD, Stream, StreamKind, StreamSurroundings, end_with
 from cp.ads.stream_limits import StreamLimits
 from cp.ads.turned_away import TurnedAway
 from cp.ads.unknown_nodes import UnknownNodes
@@ -186,7 +186,10 @@ class AdsServer:
         return grpc.stream_stream_rpc_method_handler(serve)
 
     async def _serve(self, kind: StreamKind, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
-        await self._admit(context)
+        if self._stopping:
+            self._hub.metrics.refused.labels("stopping").inc()
+            end_with(grpc.StatusCode.UNAVAILABLE, "this control plane is stopping; ask another one", context)
+            return
         stream = Stream(kind, self._surroundings)
         self._streams.add(stream)
         timer = self._start_age_timer(stream)
@@ -198,11 +201,6 @@ class AdsServer:
                 self._none_left.set()
             if timer is not None:
                 timer.cancel()
-
-    async def _admit(self, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
-        if self._stopping:
-            self._hub.metrics.refused.labels("stopping").inc()
-            await context.abort(grpc.StatusCode.UNAVAILABLE, "this control plane is stopping; ask another one")
 
     def _start_age_timer(self, stream: Stream) -> asyncio.TimerHandle | None:
         age = self._options.stream_age(self._chance())

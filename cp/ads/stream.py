@@ -195,11 +195,12 @@ class Stream:
             del refusal
         else:
             return
+        finally:
+            self._forget()
         self._hub.metrics.refused.labels(sort).inc()
         self._refusals.tell(sort, reason, stream=self._kind.name, peer=context.peer(), **self._proxy)
-        self._forget()
         await self._hold_back(context)
-        await context.abort(status, reason)
+        end_with(status, reason, context)
 
     async def _hold_back(self, context: Context) -> None:
         """Answer a client that was turned away often later, unless it has sent requests.
@@ -214,10 +215,13 @@ class Stream:
             await self._wait_for_end(seconds)
 
     def _forget(self) -> None:
-        """Drop what the client sent and was to be sent, as it may wait for its end for a while."""
+        """Drop what the client sent and was to be sent, as it may wait for its end for a while.
+
+        Some of it refers back to the stream. Only the garbage collector could free both, and it seldom runs.
+        """
         self._outbox.clear()
-        self._expulsion = self._first_request = self._published = None
-        for name in ("_session", "_connection"):
+        self._expulsion = self._first_request = self._published = self._writer = None
+        for name in ("_session", "_connection", "_shared", "_share"):
             self.__dict__.pop(name, None)
 
     async def _wait_for_end(self, within: float) -> None:
@@ -427,14 +431,21 @@ class Stream:
         self._wake.set()
         if self._expulsion is not None:
             raise self._expulsion
-        # Whichever of the two ends first, by the client's or by our decision, ends the other.
-        async with asyncio.TaskGroup() as tasks:
-            reader = tasks.create_task(self._read(context))
-            self._writer = writer = tasks.create_task(self._write(context))
-            reader.add_done_callback(lambda _: writer.cancel())
-            writer.add_done_callback(lambda _: reader.cancel())
+        await self._read_and_write(context)
         if self._expulsion is not None:
             raise self._expulsion
+
+    async def _read_and_write(self, context: Context) -> None:
+        # Whichever of the two ends first, by the client's or by our decision, ends the other.
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                reader = tasks.create_task(self._read(context))
+                self._writer = writer = tasks.create_task(self._write(context))
+                reader.add_done_callback(lambda _: writer.cancel())
+                writer.add_done_callback(lambda _: reader.cancel())
+        except (asyncio.CancelledError, BaseExceptionGroup) as error:
+            error.__traceback__ = None  # a frame of Python 3.11's TaskGroup refers to the error, and so to the stream
+            raise
 
     # --- requests ---
 
@@ -551,6 +562,15 @@ class Stream:
         self._log.warning("clusters.unanswered", seconds=self._patience)
         self._queue(self._session.expire(nonce))
         self._wake.set()
+
+
+def end_with(status: grpc.StatusCode, reason: str, context: Context) -> None:
+    """Set the status of a stream, which gRPC sends once its handler returns.
+
+    `context.abort` raises an error that refers to its own frames: only the garbage collector could free the stream.
+    """
+    context.set_code(status)
+    context.set_details(reason)
 
 
 async def _pause(share: ProxyShare) -> None:

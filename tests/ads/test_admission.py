@@ -361,8 +361,11 @@ class SlowClient:
         self.written.append(response)
         await self.takes.wait()
 
-    async def abort(self, status: grpc.StatusCode, _: str) -> None:
+    def set_code(self, status: grpc.StatusCode) -> None:
         self.status = status
+
+    def set_details(self, reason: str) -> None:
+        self.reason = reason
 
 
 def test_what_waits_to_be_written_is_not_sent_once_the_token_is_revoked() -> None:
