@@ -51,11 +51,18 @@ class ServerOptions:
     most_streams_of_address: int | None = None
     most_streams_of_proxy: int | None = 4
     most_bytes_of_proxy: int = 8 * _MIB  # of names and versions, on all its streams
-    streams_of_connection: int = 100  # Envoy needs one, and another one while it starts anew
     silence: float = 60.0  # how long a connection may have no stream
     most_unknown: int = 1000  # streams of proxies that have no Dataplane
     request_limit: int = 5 * _MIB  # bytes of one request
     doorkeeper: Doorkeeper | None = None  # who is let in; without it everybody is
+
+    @property
+    def streams_of_connection(self) -> int:
+        """The most streams of one connection. Each takes some 30 KiB until gRPC is done with it, also if it was reset.
+
+        A proxy has a connection of its own, and gateways in front of the server open more of them.
+        """
+        return 100 if self.most_streams_of_proxy is None else 4 * self.most_streams_of_proxy
 
     def stream_age(self, chance: float) -> float | None:
         """After how long to close a stream: up to half of `max_age` earlier, so that proxies that connected together do

@@ -292,3 +292,27 @@ def test_dataplane_that_was_turned_away_waits() -> None:
     for _ in range(1000):
         turned_away.note(WEB)
     assert turned_away.delay(WEB) == LONGEST
+
+
+def test_connection_has_few_streams_and_more_wait() -> None:
+    async def scene(hub: Hub, server: AdsServer) -> None:
+        names = [f"default.p{number}" for number in range(5)]
+        async with AsyncExitStack() as stack:
+            opened: list[Proxy] = []
+            for name in names:  # streams of equal channels share a connection
+                hub.publisher.publish(name, snapshot(cluster("a")))
+                opened.append(await stack.enter_async_context(Proxy(server.port, name)))
+                if name != names[-1]:
+                    await opened[-1].ask(CLUSTER)
+                    await opened[-1].hear()
+            async with asyncio.TaskGroup() as group:
+                group.create_task(opened[-1].ask(CLUSTER))
+                async with Proxy(server.port, max_reconnect_backoff_ms=4321) as other_connection:
+                    await other_connection.ask(CLUSTER)
+                    await other_connection.hear()
+                    assert len(server._streams) == 5
+                await opened[0].hang_up()
+            assert (await opened[-1].hear()).resources
+
+    play(scene, most_streams_of_proxy=1)
+    assert ServerOptions(most_streams_of_proxy=None).streams_of_connection == 100

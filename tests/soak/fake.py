@@ -73,7 +73,8 @@ class Fake:
             self._visit.cancel()
 
     async def _visited(self) -> None:
-        async with grpc.aio.insecure_channel(str(self._address)) as channel:
+        options = [("grpc.use_local_subchannel_pool", 1)]  # a connection of its own, as a proxy has
+        async with grpc.aio.insecure_channel(str(self._address), options) as channel:
             with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
                 await self._stream(channel)
 
