@@ -102,6 +102,8 @@ class _Work:
             result = do()
         except BaseException as error:  # noqa: BLE001  # whoever waits for it raises it
             del do
+            if error.__suppress_context__:
+                error.__context__ = None  # its frames refer to the future, which refers to the error
             self.future.set_exception(error)
         else:
             del do
