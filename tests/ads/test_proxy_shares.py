@@ -113,8 +113,8 @@ def test_names_of_a_type_take_no_more_than_their_share(type_url: str) -> None:
     async def scene(hub: Hub, server: AdsServer) -> None:
         async with Proxy(server.port, method=DELTA) as proxy:
             # The last one is refused: gRPC may fail to send another one with a status of its own.
-            for letter in "abcd":
-                await proxy.say(delta(type_url, letter * (MOST_BYTES // 4)))
+            for letter in "abcdefgh":
+                await proxy.say(delta(type_url, letter * (MOST_BYTES // 8)))
             code, text = await proxy.end()
         assert (code, f"{MOST_BYTES} are the most" in text) == (EXHAUSTED, True)
         assert refused(hub, "too many names") == 1
