@@ -45,16 +45,20 @@ class BodyRoom:
         self._taken += Counter()  # forgets those that have none
 
     def _must_have_room(self, share: str, size: int, own: int) -> None:
-        others = self._taken[share] - own
-        if others and others + own + size > self._most_of_caller:
-            raise _busy(f"requests of {share} have {others >> 20} MiB under way already", TOO_MANY)
-        if share.startswith(ADDRESS):
-            others = sum(taken for name, taken in self._taken.items() if name.startswith(ADDRESS)) - own
-            if others and others + own + size > self._most_without_token:
-                raise _busy(f"requests without a token have {others >> 20} MiB under way already", UNAVAILABLE)
-        others = self._taken.total() - self._taken[LOCAL] - own
-        if others and others + own + size > self._most:
-            raise _busy(f"requests have {others >> 20} MiB under way already", UNAVAILABLE)
+        of_caller = self._taken[share]
+        if _is_over(self._most_of_caller, of_caller, size, own):
+            raise _busy(f"requests of {share}", of_caller - own, TOO_MANY)
+        without_token = sum(taken for name, taken in self._taken.items() if name.startswith(ADDRESS))
+        if share.startswith(ADDRESS) and _is_over(self._most_without_token, without_token, size, own):
+            raise _busy("requests without a token", without_token - own, UNAVAILABLE)
+        shared = self._taken.total() - self._taken[LOCAL]
+        if _is_over(self._most, shared, size, own):
+            raise _busy("requests", shared - own, UNAVAILABLE)
+
+
+def _is_over(most: int, taken: int, size: int, own: int) -> bool:
+    """True if there are other requests, and with these bytes they would have more than the most together."""
+    return taken > own and taken + size > most
 
 
 class _Reservation:
@@ -96,6 +100,6 @@ def take_room(scope: Scope, size: int) -> None:
         reservation.grow(size)
 
 
-def _busy(reason: str, status: int) -> ApiError:
-    text = f"{reason}, and memory for bodies is limited; send it again when they have been answered"
+def _busy(requests: str, size: int, status: int) -> ApiError:
+    text = f"{requests} have {size >> 20} MiB under way already; send this one again when they have been answered"
     return ApiError(status, "Too busy", text, headers=_RETRY)

@@ -122,7 +122,7 @@ class ClientResources:
         that neither of them has may be removed yet.
         """
         # A client that unsubscribes from thousands of names one by one would have all others looked at for each.
-        parts = tuple(tuple(map(ref, each.parts)) for each in (snapshot, outgoing))
+        parts = tuple(tuple(map(ref, resources.parts)) for resources in (snapshot, outgoing))
         basis = parts, may_remove, self._subscription.wildcard
         if basis == self._settled:
             return [], []
