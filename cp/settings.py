@@ -291,7 +291,7 @@ class Settings(BaseSettings):
         "for a moment when it reconnects; a gRPC client has one for each of its processes. 0 means no limit.",
     )
     most_bytes_of_proxy: int = Field(
-        default=24 * 1024 * 1024,
+        default=16 * 1024 * 1024,
         ge=64 * 1024,
         validation_alias="KOGUMA_MOST_BYTES_OF_PROXY",
         description="How much memory, in bytes, the names of resources and their versions may take that one Dataplane "

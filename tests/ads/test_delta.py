@@ -652,10 +652,10 @@ def test_names_that_a_client_gives_up_make_room_for_others() -> None:
 def test_the_names_of_a_stream_are_not_endlessly_long() -> None:
     session = DeltaSession()
 
-    for number in range(3):
+    for number in range(7):
         session.receive(DeltaRequest(ROUTES, names(str(number).rjust(1024 * 1024, "x"))))
-    with pytest.raises(ProtocolViolation, match=r"4 routes with unknown names and .* bytes: 4194304 are the most"):
-        session.receive(DeltaRequest(ROUTES, names("3".rjust(1024 * 1024, "x"))))
+    with pytest.raises(ProtocolViolation, match=r"8 routes with unknown names and .* bytes: 8388608 are the most"):
+        session.receive(DeltaRequest(ROUTES, names("7".rjust(1024 * 1024, "x"))))
 
 
 def test_streams_of_a_class_send_the_very_same_bytes() -> None:

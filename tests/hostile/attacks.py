@@ -154,7 +154,7 @@ async def name_floods(attacker: Attacker) -> None:
 
     async with asyncio.TaskGroup() as group:
         for names in (long_names, many_names):
-            for method, write in ((DELTA, attacker.delta), (SOTW, attacker.sotw)) * 2:
+            for method, write in ((DELTA, attacker.delta), (SOTW, attacker.sotw)):
                 group.create_task(attacker.stream(method, partial(names, write)))
 
 
@@ -179,7 +179,9 @@ async def version_floods(attacker: Attacker) -> None:
         versions = {attacker.long_name(100): "v" * 50 for _ in range(12_000)}
         return [attacker.delta(type_url, initial_resource_versions=versions) for type_url in TYPES]
 
-    await attacker.stream(DELTA, requests)
+    async with asyncio.TaskGroup() as group:
+        for _ in range(2):
+            group.create_task(attacker.stream(DELTA, requests))
 
 
 async def many_streams(attacker: Attacker) -> None:

@@ -33,7 +33,10 @@ class Answer:
     @property
     def seen(self) -> dict[str, Any]:
         """The request as the service saw it."""
-        data: dict[str, Any] = json.loads(self.body)
+        try:
+            data: dict[str, Any] = json.loads(self.body)
+        except ValueError:
+            raise AssertionError(f"no service answers: {self.status} {self.body!r}") from None
         return data
 
     @property
